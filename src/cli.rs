@@ -1,0 +1,1 @@
+//! The command line: clap structs in, plain options out.

@@ -1,0 +1,174 @@
+//! What happens in a launch: one value a thing that was seen, with its time and how it was seen.
+//!
+//! Events are what stages are matched against, live and again later from the run folder, so everything that the
+//! matcher needs is in them. Paths and arguments are kept as text by [`crate::event::text_of`], which loses nothing.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::At;
+use crate::metric::Metric;
+
+/// A process id as the kernel of this pid namespace gives it.
+pub type Pid = i32;
+
+/// An artifact of the run: its index in the artifact set, and in `run.json`'s `artifacts`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ArtifactId(pub usize);
+
+/// Which of the command's output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    Stdout,
+    Stderr,
+    /// Standard output and standard error, where the caller gave one and the same file for both.
+    Both,
+}
+
+/// One thing that was seen. The thing itself happened in `[at − uncertainty, at]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub at: At,
+    /// Nanoseconds; `None` where no bound can be given.
+    pub uncertainty_ns: Option<u64>,
+    pub what: What,
+}
+
+/// How a stage's mark is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The mapped extent, from `/proc/PID/maps`.
+    Mapping,
+    /// A line that the command printed.
+    Log,
+    /// The resident share of the payload.
+    Residency,
+    /// A message on the notification socket.
+    Notify,
+    /// The end of the launched command.
+    Exit,
+    /// Several of the above, by `all` or `any`.
+    Several,
+}
+
+/// A stage reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    #[serde(rename = "name")]
+    pub stage: String,
+    pub evidence: Evidence,
+    /// The line, message or figure that shows it, for people. Bounded.
+    pub detail: String,
+    /// When the values beside it were taken; `None` until they are, or where the run ended first.
+    pub sampled: Option<At>,
+}
+
+/// How an artifact came into the set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// By `--artifact`.
+    Declared,
+    /// A path on the command line, or named by an index that stands there.
+    CommandLine,
+    /// A Hugging Face id on the command line, resolved in the local cache.
+    HubCache { repository: String, revision: String },
+    /// Seen opened or mapped by the tree after start.
+    Discovered,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum What {
+    /// A process of the tree was first seen.
+    Born { pid: Pid, parent: Pid },
+    /// A process of the tree runs a new program (its first one included). The arguments have secrets masked.
+    Exec { pid: Pid, argv: Vec<String> },
+    /// A process of the tree is gone; the status as far as it could be had (wait(2)).
+    Gone { pid: Pid, code: Option<i32>, signal: Option<i32> },
+    /// An artifact joined the set.
+    Artifact { artifact: ArtifactId, found: Found },
+    /// A process of the tree was seen to hold an artifact open.
+    Opened { pid: Pid, artifact: ArtifactId },
+    /// A process's mapping of an artifact appeared or changed: bytes of the artifact it now covers, and permissions.
+    Mapped { pid: Pid, artifact: ArtifactId, bytes: u64, permissions: String },
+    /// A process no longer maps an artifact.
+    Unmapped { pid: Pid, artifact: ArtifactId },
+    /// A log line by which a stage condition was met.
+    LogMatch {
+        stream: Stream,
+        #[serde(rename = "name")]
+        stage: String,
+        line: String,
+    },
+    /// A message on the notification socket. `verified` says whether the sender was found in the tree.
+    Notify {
+        pid: Option<Pid>,
+        #[serde(rename = "name")]
+        stage: Option<String>,
+        status: Option<String>,
+        ready: bool,
+        verified: bool,
+    },
+    /// A stage reached.
+    Mark(Mark),
+    /// From here on a metric is absent, for this reason.
+    Absent {
+        #[serde(rename = "name")]
+        metric: Metric,
+        reason: String,
+    },
+    /// From here on a metric is known again.
+    Present {
+        #[serde(rename = "name")]
+        metric: Metric,
+    },
+    /// The user should know.
+    Warning { text: String },
+    /// The launched command ended (wait(2)).
+    Exit { pid: Pid, code: Option<i32>, signal: Option<i32> },
+}
+
+impl What {
+    /// A warning from its text.
+    pub fn warning(text: impl Into<String>) -> What {
+        What::Warning { text: text.into() }
+    }
+}
+
+/// Bytes as text that loses nothing: valid UTF-8 stays as it is, a backslash is doubled, control characters and bytes
+/// that are no UTF-8 become `\xNN`.
+pub fn text_of(bytes: impl AsRef<OsStr>) -> String {
+    let mut text = String::new();
+    for chunk in bytes.as_ref().as_bytes().utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' => text.push_str("\\\\"),
+                c if c.is_control() => {
+                    let mut buffer = [0; 4];
+                    c.encode_utf8(&mut buffer).bytes().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+                }
+                c => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_keeps_every_byte() {
+        assert_eq!(text_of("mödel 1"), "mödel 1");
+        assert_eq!(text_of(OsStr::from_bytes(b"a\nb\\c\xff")), "a\\x0ab\\\\c\\xff");
+    }
+}

@@ -1,0 +1,15 @@
+//! The launch: the command as the caller would have run it, and the whole tree that grows from it.
+//!
+//! The command is sacred: same bytes, same terminal, same signals, same exit status, and unharmed whatever happens to
+//! the profiler, SIGKILL of any of its processes included.
+
+pub mod child;
+pub mod output;
+pub mod pump;
+pub mod signals;
+pub mod supervise;
+pub mod tree;
+
+pub use child::{Command, StartError, Started};
+pub use output::{LogSource, Outputs};
+pub use supervise::{Control, Ended, Finals, supervise};

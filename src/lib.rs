@@ -1,0 +1,59 @@
+//! What a model's start-up really costs, and when it is really ready.
+//!
+//! `stagemark run -- COMMAND` runs a launch command unchanged, watches its whole process tree, and says at each named
+//! readiness stage how much of the model's payload is mapped, how much of it is resident in host memory, what the
+//! processes hold and what it took to get there.
+//!
+//! # The picture
+//!
+//! ```text
+//! COMMAND ─► launch ─┬─► tick: tree, mappings, residency, memory, ┐
+//!                    │         faults, I/O, CPU                   ├─► record ─► run folder
+//!                    └─► watch: log, notify, exit                 ┘
+//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png
+//! ```
+//!
+//! Everything right of the run folder is pure: the same files give the same reports, byte for byte, whether they are
+//! made when the launch ends or a year later.
+//!
+//! # The rooms
+//!
+//! Ground floor first; a room uses only those above it in this list.
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`metric`] | THE table of metrics: name with unit, kind, meaning, what it includes and overlaps |
+//! | [`clock`] | nanoseconds since start, on `CLOCK_MONOTONIC` |
+//! | [`artifact`] | what a model file is: formats, payload ranges, identity; which files a launch is about |
+//! | [`sys`] | every unsafe line of the crate, each with its reason |
+//! | [`event`], [`sample`] | what is seen: things that happen, and values at a time |
+//! | [`host`] | what this machine, its limits and the working directory are |
+//! | [`probe`] | one file a probe: residency, mapping, memory, fault, I/O |
+//! | [`launch`] | child, output pump, signals, exit status, reaping; the tree of processes |
+//! | [`watch`] | what the launch says: its log, its notifications |
+//! | [`run`] | a run folder: its files, written and read |
+//! | [`stage`] | stage files; events → marks (pure) |
+//! | [`account`] | run → stage table (pure) |
+//! | [`report`] | stage table → csv, terminal, svg, png (pure) |
+//! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
+//! | [`inspect`] | the verb that describes model files without running anything |
+//! | [`cli`] | the command line, as plain options |
+
+pub mod account;
+pub mod artifact;
+pub mod cli;
+pub mod clock;
+pub mod event;
+pub mod host;
+pub mod inspect;
+pub mod launch;
+pub mod metric;
+pub mod probe;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod sample;
+pub mod stage;
+#[allow(unsafe_code)]
+pub mod sys;
+pub mod watch;

@@ -1,0 +1,241 @@
+//! THE table of metrics. The CSV headers, the axes, the glossary and the README's table are made from it and from
+//! nothing else: a new metric is one row here and the probe that fills it.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a metric is a level now, or a total that only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A level at the moment of the sample.
+    Gauge,
+    /// A total since start; never falls.
+    Counter,
+}
+
+/// The unit of a metric. Values are exact integers of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Bytes,
+    Nanoseconds,
+    Count,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Definition {
+    /// The column's name, with its unit: part of the contract, never renamed.
+    pub name: &'static str,
+    pub kind: Kind,
+    pub unit: Unit,
+    /// What the value is, in one sentence, with its source.
+    pub meaning: &'static str,
+    /// What is counted in it that a reader might not expect.
+    pub includes: &'static str,
+    /// Which other columns count some of the same bytes.
+    pub overlaps: &'static str,
+}
+
+macro_rules! metrics {
+    ($($variant:ident $kind:ident $unit:ident $name:literal { $meaning:literal, $includes:literal, $overlaps:literal })*) => {
+        /// One metric: an index into [`METRICS`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Metric { $($variant),* }
+
+        /// Every metric, in the order of the columns.
+        pub const ALL: &[Metric] = &[$(Metric::$variant),*];
+
+        /// Every metric's definition, in the order of the columns.
+        pub const METRICS: &[Definition] = &[$(Definition {
+            name: $name, kind: Kind::$kind, unit: Unit::$unit,
+            meaning: $meaning, includes: $includes, overlaps: $overlaps,
+        }),*];
+    };
+}
+
+metrics! {
+    Artifacts Gauge Count "artifacts" {
+        "Artifacts in the set now.", "", "" }
+    PayloadBytes Gauge Bytes "payload_bytes" {
+        "Tensor data of the artifact set, from the files' own headers.",
+        "", "mapped_payload_bytes, resident_payload_bytes" }
+    MappedBytes Gauge Bytes "mapped_bytes" {
+        "Mapped extent: bytes of the artifacts covered by at least one mapping of the tree (/proc/PID/maps).",
+        "headers, padding; pages that are not in memory", "mapped_payload_bytes" }
+    MappedPayloadBytes Gauge Bytes "mapped_payload_bytes" {
+        "The part of the mapped extent that is payload.",
+        "pages that are not in memory", "mapped_bytes" }
+    ResidentPayloadBytes Gauge Bytes "resident_payload_bytes" {
+        "Payload bytes whose pages are in host memory, in mincore's meaning (mincore(2), cachestat(2)).",
+        "page cache that no process of the tree brought in or maps", "rss_file_bytes, where mapped; rss_shmem_bytes on tmpfs" }
+    NonresidentPayloadBytes Gauge Bytes "nonresident_payload_bytes" {
+        "payload_bytes − resident_payload_bytes.", "", "" }
+    ResidentStaleNs Gauge Nanoseconds "resident_stale_ns" {
+        "Age of the oldest part of resident_payload_bytes when the sample was taken.", "", "" }
+    Processes Gauge Count "processes" {
+        "Live processes of the tree.", "", "" }
+    Threads Gauge Count "threads" {
+        "Threads of the live processes (stat, field num_threads).", "", "" }
+    RssBytes Gauge Bytes "rss_bytes" {
+        "Resident set, summed over processes (status, VmRSS).",
+        "shared pages once a process", "rss_anon_bytes, rss_file_bytes, rss_shmem_bytes, which add up to it" }
+    RssAnonBytes Gauge Bytes "rss_anon_bytes" {
+        "Anonymous resident set, summed over processes (status, RssAnon).",
+        "copy-on-write pages shared after fork, once a process; written pages of private file mappings", "rss_bytes" }
+    RssFileBytes Gauge Bytes "rss_file_bytes" {
+        "File-backed resident set, summed over processes (status, RssFile).",
+        "shared libraries and mapped artifacts, once a process", "rss_bytes, resident_payload_bytes" }
+    RssShmemBytes Gauge Bytes "rss_shmem_bytes" {
+        "Shared-memory resident set, summed over processes (status, RssShmem).",
+        "tmpfs and memfd pages, once a process", "rss_bytes" }
+    SwapBytes Gauge Bytes "swap_bytes" {
+        "Swapped-out anonymous memory, summed over processes (status, VmSwap).", "", "" }
+    PageTableBytes Gauge Bytes "page_table_bytes" {
+        "Page tables, summed over processes (status, VmPTE).", "", "" }
+    DeviceUsedBytes Gauge Bytes "device_used_bytes" {
+        "Memory in use on the devices.", "other users of the devices", "device_launch_bytes" }
+    DeviceLaunchBytes Gauge Bytes "device_launch_bytes" {
+        "This launch's share of device memory.", "", "device_used_bytes" }
+    MinorFaults Counter Count "minor_faults" {
+        "Page faults served without I/O (stat, minflt and cminflt).",
+        "waited-for children", "" }
+    MajorFaults Counter Count "major_faults" {
+        "Page faults that waited for I/O (stat, majflt and cmajflt). One may bring in megabytes of read-ahead.",
+        "waited-for children", "" }
+    RcharBytes Counter Bytes "rchar_bytes" {
+        "Bytes asked for by read(2) and its kin (io, rchar); mapped access never counts.",
+        "page-cache hits, pipes, sockets; waited-for children", "read_bytes, where a read() reached the device" }
+    ReadBytes Counter Bytes "read_bytes" {
+        "Bytes fetched from the storage layer for the tree (io, read_bytes), read-ahead included.",
+        "waited-for children", "rchar_bytes" }
+    WcharBytes Counter Bytes "wchar_bytes" {
+        "Bytes given to write(2) and its kin (io, wchar).", "pipes, sockets, terminals; waited-for children", "write_bytes" }
+    WriteBytes Counter Bytes "write_bytes" {
+        "Bytes that pages dirtied by the tree will send to the storage layer (io, write_bytes).", "waited-for children", "wchar_bytes" }
+    ReadSyscalls Counter Count "read_syscalls" {
+        "Calls of read(2) and its kin (io, syscr).", "waited-for children", "" }
+    CpuUserNs Counter Nanoseconds "cpu_user_ns" {
+        "CPU time in user mode (stat, utime and cutime; resolution one clock tick).", "waited-for children", "" }
+    CpuSystemNs Counter Nanoseconds "cpu_system_ns" {
+        "CPU time in the kernel (stat, stime and cstime; resolution one clock tick).", "waited-for children", "" }
+    PerfPageFaults Counter Count "perf_page_faults" {
+        "Page faults of the whole tree by an inherited perf counter, which counts the dead that nobody waited for and misses faults taken inside get_user_pages.",
+        "", "minor_faults + major_faults" }
+    PerfTaskClockNs Counter Nanoseconds "perf_task_clock_ns" {
+        "Time on a CPU of the whole tree by an inherited perf counter, the dead that nobody waited for included.",
+        "", "cpu_user_ns + cpu_system_ns" }
+}
+
+/// How many metrics there are.
+pub const COUNT: usize = ALL.len();
+
+impl Metric {
+    /// The metric's row.
+    pub fn definition(self) -> &'static Definition {
+        &METRICS[self as usize]
+    }
+
+    /// The column's name.
+    pub fn name(self) -> &'static str {
+        self.definition().name
+    }
+
+    /// The metric whose column has this name.
+    pub fn by_name(name: &str) -> Option<Metric> {
+        ALL.iter().copied().find(|metric| metric.name() == name)
+    }
+
+    /// Whether it is a gauge.
+    pub fn is_gauge(self) -> bool {
+        self.definition().kind == Kind::Gauge
+    }
+
+    /// All gauges, in column order.
+    pub fn gauges() -> impl Iterator<Item = Metric> {
+        ALL.iter().copied().filter(|metric| metric.is_gauge())
+    }
+
+    /// All counters, in column order.
+    pub fn counters() -> impl Iterator<Item = Metric> {
+        ALL.iter().copied().filter(|metric| !metric.is_gauge())
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Metric {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Metric::by_name(&name).ok_or_else(|| serde::de::Error::custom(format!("unknown metric `{name}`")))
+    }
+}
+
+/// A value for each metric; `None` is absent, which is not 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values([Option<u64>; COUNT]);
+
+impl Values {
+    /// All absent.
+    pub const ABSENT: Values = Values([None; COUNT]);
+
+    /// The value, if it is known.
+    pub fn get(&self, metric: Metric) -> Option<u64> {
+        self.0[metric as usize]
+    }
+
+    /// Sets or clears one value.
+    pub fn set(&mut self, metric: Metric, value: impl Into<Option<u64>>) {
+        self.0[metric as usize] = value.into();
+    }
+
+    /// The values in column order.
+    pub fn iter(&self) -> impl Iterator<Item = (Metric, Option<u64>)> + '_ {
+        ALL.iter().map(|&metric| (metric, self.get(metric)))
+    }
+
+    /// Takes every value that `other` knows.
+    pub fn merge(&mut self, other: &Values) {
+        for (metric, value) in other.iter() {
+            if value.is_some() {
+                self.set(metric, value);
+            }
+        }
+    }
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Values::ABSENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_end_in_their_unit() {
+        let mut seen = std::collections::HashSet::new();
+        for definition in METRICS {
+            assert!(seen.insert(definition.name), "{} stands twice", definition.name);
+            match definition.unit {
+                Unit::Bytes => assert!(definition.name.ends_with("_bytes")),
+                Unit::Nanoseconds => assert!(definition.name.ends_with("_ns")),
+                Unit::Count => {}
+            }
+            assert!(!definition.meaning.is_empty());
+        }
+    }
+
+    #[test]
+    fn absent_is_not_zero() {
+        let mut values = Values::default();
+        assert_eq!(values.get(Metric::RssBytes), None);
+        values.set(Metric::RssBytes, 0);
+        assert_eq!(values.get(Metric::RssBytes), Some(0));
+    }
+}

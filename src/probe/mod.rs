@@ -1,0 +1,18 @@
+//! The probes: each asks the kernel one kind of question and says what it could not learn.
+
+pub mod counters;
+pub mod mapping;
+pub mod process;
+pub mod residency;
+
+use crate::metric::{Metric, Values};
+
+/// Why metrics are absent in a reading. Probes repeat a reason as long as it holds; the recorder tells changes.
+pub type Absences = Vec<(Metric, String)>;
+
+/// What a probe saw: values where it could, reasons where it could not.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    pub values: Values,
+    pub absences: Absences,
+}

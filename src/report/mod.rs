@@ -1,0 +1,5 @@
+//! Stage table → what people read. Pure: the same run gives the same bytes.
+
+pub mod csv;
+pub mod plot;
+pub mod terminal;

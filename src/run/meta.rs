@@ -1,0 +1,130 @@
+//! `run.json`: what a run was, on what, from which condition, and how its figures are known.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::artifact::Format;
+use crate::clock::At;
+use crate::event::Found;
+use crate::host::Host;
+use crate::metric::Metric;
+use crate::probe::residency::Trust;
+use crate::stage::StageFile;
+
+/// The version of the run folder's form. A reader refuses a larger one.
+pub const SCHEMA: u32 = 1;
+
+/// `run.json`. Written before the command starts, again when the stage file is chosen, and at the end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    pub schema: u32,
+    /// The version of stagemark that made it.
+    pub stagemark: String,
+    /// The command, secrets masked.
+    pub argv: Vec<String>,
+    pub directory: String,
+    /// Wall-clock time of start, UTC, RFC 3339.
+    pub started: String,
+    /// The CLOCK_MONOTONIC time of start, in nanoseconds since boot; 0 until the command has started.
+    pub start_monotonic_ns: u64,
+    /// The tick that was asked for.
+    pub interval_ns: u64,
+    /// Environment variables that matter, secrets masked.
+    pub environment: BTreeMap<String, String>,
+    pub host: Host,
+    pub artifacts: Vec<ArtifactMeta>,
+    pub condition: Condition,
+    /// The stage definitions in use.
+    pub stages: StageFile,
+    /// SHA-256 of their normalised form.
+    pub stages_digest: String,
+    /// The stopping event asked for (`--until`, or the stage file's).
+    pub until: Option<String>,
+    /// Metrics that no probe could fill in this run at all, with the reason.
+    pub absent: Vec<Absent>,
+    pub warnings: Vec<String>,
+    /// `None` while the command runs, and for a run whose profiler was killed.
+    pub exit: Option<Exit>,
+    pub cost: Option<Cost>,
+    /// What could not be written, where something could not.
+    pub losses: Vec<String>,
+}
+
+/// One artifact of the set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArtifactMeta {
+    pub path: String,
+    /// Symlinks resolved; content-addressed caches name a blob by its digest.
+    pub real_path: String,
+    pub found: Found,
+    pub format: Format,
+    pub size_bytes: u64,
+    pub device: u64,
+    pub inode: u64,
+    pub modified_ns: i64,
+    pub header_digest: Option<String>,
+    pub tensors: Option<usize>,
+    pub payload_bytes: Option<u64>,
+    /// Why the payload is unknown.
+    pub payload_reason: Option<String>,
+    /// The stored numerical representation: payload bytes by dtype.
+    pub bytes_by_dtype: BTreeMap<String, u64>,
+    /// Filesystem type and mount point behind the path (mountinfo).
+    pub filesystem: Option<String>,
+    pub mount: Option<String>,
+    pub trust: Trust,
+    /// Resident payload before the exec.
+    pub resident_at_start_bytes: Option<u64>,
+    pub resident_at_start_reason: Option<String>,
+    /// `declared`, `opened`, `mapped`: the furthest it came.
+    pub state: String,
+}
+
+/// What was true at start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// `artifact-cold` (under 1% of the payload resident), `partial`, `artifact-warm` (over 99%), `unverified`.
+    pub artifacts: String,
+    /// Retained application state: path → bytes, for the stage file's `state` entries that exist.
+    pub state: BTreeMap<String, u64>,
+    /// /proc/pressure: resource → its `some`/`full` lines.
+    pub pressure: BTreeMap<String, String>,
+    /// /proc/loadavg.
+    pub load: Option<String>,
+    /// MemAvailable.
+    pub memory_available_bytes: Option<u64>,
+}
+
+/// A metric that a run does not have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Absent {
+    pub metric: Metric,
+    pub reason: String,
+}
+
+/// How the command ended (wait(2)).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exit {
+    pub at: At,
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    /// Whether the profiler ended it at the stopping event (`--then stop`).
+    pub stopped: bool,
+}
+
+/// What the profiling itself took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// CPU time of all of the profiler's processes that it can account for (getrusage(2)).
+    pub cpu_ns: u64,
+    /// The recorder's resident high-water mark.
+    pub peak_rss_bytes: u64,
+    pub ticks: u64,
+    /// Ticks that began more than one interval late.
+    pub late_ticks: u64,
+    pub tick_cost_median_ns: u64,
+    pub tick_cost_p99_ns: u64,
+    /// The interval at the end, after any doubling.
+    pub interval_ns: u64,
+}

@@ -1,0 +1,1 @@
+//! The rows of a run folder's files as text, both ways.

@@ -1,0 +1,5 @@
+//! Every unsafe line of the crate, each with its reason; safe functions outward. Nothing here decides anything.
+
+pub mod cache;
+pub mod process;
+pub mod startup;

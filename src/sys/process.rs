@@ -1,0 +1,1 @@
+//! Processes, signals and file descriptors beyond what nix wraps.

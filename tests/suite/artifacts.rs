@@ -1,0 +1,1 @@
+//! Model files, good and bad, through `stagemark inspect`.

@@ -1,0 +1,1 @@
+//! The reference loader's modes, held against its own truth.

@@ -1,0 +1,12 @@
+//! The integration tests: one binary, a module a room. They drive the `stagemark` program as its users do.
+#![allow(clippy::unwrap_used)]
+
+mod artifacts;
+mod launch;
+mod loader;
+mod reports;
+mod residency;
+mod runs;
+mod stages;
+mod support;
+mod tree;

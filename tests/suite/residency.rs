@@ -1,0 +1,1 @@
+//! Resident payload, held against mincore.

@@ -1,0 +1,1 @@
+//! Whole runs: the run folder and what is in it.

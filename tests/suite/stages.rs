@@ -1,0 +1,1 @@
+//! Stage files, notification and marks.

@@ -1,0 +1,1 @@
+//! The process tree, its counters and its mappings.
