@@ -111,6 +111,17 @@ impl Run {
     }
 }
 
+/// Replaces a file by these bytes, whole or not at all.
+pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = path.with_file_name(name);
+    let written = std::fs::write(&beside, bytes);
+    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
+}
+
 /// The part of a file up to its last line end: a killed writer may have left a torn line behind it.
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
