@@ -58,7 +58,8 @@ fn same_place(one: &Path, other: &Path) -> bool {
 
 /// Replaces a run's marks by those that another stage file finds in what was recorded.
 fn rematch(run: &mut Run, file: StageFile) -> anyhow::Result<()> {
-    let lines: Vec<_> = run.output()?.into_iter().map(|logged| (logged.at, logged.uncertainty_ns, logged.line)).collect();
+    let lines: Vec<_> =
+        run.output()?.into_iter().map(|logged| (logged.at, logged.uncertainty_ns, logged.line)).collect();
     run.events.retain(|event| !matches!(event.what, What::Mark(_) | What::LogMatch { .. }));
     let marks = stage::rematch(vec![file.clone()], &run.events, &lines, &run.samples);
     run.events.extend(marks);
