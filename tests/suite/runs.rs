@@ -1,8 +1,9 @@
 //! Whole runs: the run folder and what is in it.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use stagemark_fixtures::models::{self, Fill};
 use tempfile::TempDir;
@@ -231,12 +232,12 @@ fn a_full_disk_does_not_stop_the_command_and_the_loss_is_said() {
 #[test]
 fn a_killed_profiler_leaves_a_readable_run() {
     let bench = Bench::new(16 * MIB);
-    let ready = bench.path("ready");
-    let script = format!("echo begun; sleep 0.3; touch {}; exec sleep 600", ready.display());
-    let mut child = bench.command(&bench.path("run"), &["--quiet"], &["sh", "-c", &script]).spawn().unwrap();
-    while !ready.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    // The command goes on for some ticks before it says so.
+    let script = "echo begun; sleep 0.3; echo ready; exec sleep 600";
+    let mut command = bench.command(&bench.path("run"), &["--quiet"], &["sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let printed = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(printed.map(Result::unwrap).find(|line| line == "ready").as_deref(), Some("ready"));
     child.kill().unwrap();
     child.wait().unwrap();
     let run = RunFolder::at(bench.path("run"));
