@@ -57,7 +57,9 @@ const PREFIXES: &[&str] = &[
     "TLLM_",
     "XLA_",
     "JAX_",
-    "TF_",
+    "TF_FORCE_",
+    "TF_GPU_",
+    "TF_XLA_",
     "RAY_",
     // Threads and allocators.
     "OMP_",

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex};
+use regex::{Captures, Regex, RegexSet};
 
 /// What stands in a secret's place.
 pub const MASK: &str = "***";
@@ -82,7 +82,8 @@ pub fn mask_text(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut text = Cow::Borrowed(text);
-    for form in FORMS.iter() {
+    // Most of these are in no line at all: which are is found in one pass.
+    for form in FORM_SET.matches(&text).into_iter().map(|index| &FORMS[index]) {
         replace(&mut text, &form.regex, |found| {
             let whole = &found[0];
             if form.needs_digit && !whole.bytes().any(|byte| byte.is_ascii_digit()) {
@@ -129,6 +130,10 @@ static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
         form(r"\bAIza[0-9A-Za-z_-]{35}", false),
         form(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", false),
     ]
+});
+
+static FORM_SET: LazyLock<RegexSet> = LazyLock::new(|| {
+    RegexSet::new(FORMS.iter().map(|form| form.regex.as_str())).expect("each of them is a pattern by itself")
 });
 
 fn pattern(text: &str) -> Regex {

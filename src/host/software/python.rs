@@ -76,9 +76,7 @@ const FOLDERS_CAP: usize = 12;
 
 /// The Python that a command line runs.
 pub(super) fn look(around: &Surroundings, argv: &[String], directory: &Path) -> Option<Python> {
-    let interpreter = interpreter(around, argv, directory)?;
-    let real = behind_pyenv(around, &interpreter, directory).unwrap_or(interpreter);
-    Some(Python::of(around, &real, directory))
+    interpreter(around, argv, directory).map(|interpreter| Python::of(around, &interpreter, directory))
 }
 
 fn interpreter(around: &Surroundings, argv: &[String], directory: &Path) -> Option<PathBuf> {
@@ -95,6 +93,7 @@ fn interpreter(around: &Surroundings, argv: &[String], directory: &Path) -> Opti
     let reach = if wrapped { 16 } else { 1 };
     argv.iter().take(reach).filter(|word| !word.starts_with('-')).find_map(|word| {
         let path = program::resolve(around, word, directory)?;
+        let path = behind_pyenv(around, &path, directory).unwrap_or(path);
         if is_python(&path) {
             return Some(path);
         }
@@ -109,7 +108,7 @@ fn is_python(path: &Path) -> bool {
     rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't'))
 }
 
-/// pyenv puts a shell script in the interpreter's place, which chooses by PYENV_VERSION, by a `.python-version` here or
+/// pyenv puts a shell script in the place of each interpreter and installed program, which chooses by PYENV_VERSION, by a `.python-version` here or
 /// above, and by its own `version` file.
 fn behind_pyenv(around: &Surroundings, shim: &Path, directory: &Path) -> Option<PathBuf> {
     let shims = shim.parent()?;
@@ -399,6 +398,10 @@ mod tests {
         assert_eq!(python.version.as_deref(), Some("3.9"));
         assert!(python.path.ends_with("versions/3.9.18/bin/python3"));
         assert_eq!(python.nvidia_packages, None, "no folder of packages");
+        let real = top.join("env/versions/3.9.18/bin");
+        executable(&top.join("env/shims/serve"), "#!/usr/bin/env bash\n");
+        executable(&real.join("serve"), &format!("#!{}\n", real.join("python3.9").display()));
+        assert_eq!(found(&around, &["serve"], top).unwrap().version.as_deref(), Some("3.9"));
     }
 
     #[test]
