@@ -78,6 +78,12 @@ pub fn mask_text(text: &str) -> Cow<'_, str> {
     });
     static PAIR: LazyLock<Regex> =
         LazyLock::new(|| pattern(r#"(?<name>[A-Za-z_][A-Za-z0-9_.-]*)(?<gap>["']?\s*:\s*\[?["']|=\[?["']?)"#));
+    // Prose and YAML: only what is hardly ever followed by anything else.
+    static PROSE: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(
+            r#"(?i)\b(?<name>password|passwd|passphrase|secret|api[ _-]?key|(?:access|api|auth|hf)[ _-]token)(?<gap>\s*:\s*["']?)"#,
+        )
+    });
     if !HINT.is_match(text) {
         return Cow::Borrowed(text);
     }
@@ -98,6 +104,7 @@ pub fn mask_text(text: &str) -> Cow<'_, str> {
     }
     mask_after(&mut text, &FLAG, |_, rest| !rest.starts_with('-'));
     mask_after(&mut text, &PAIR, is_secret_assignment);
+    mask_after(&mut text, &PROSE, is_secret_assignment);
     text
 }
 
@@ -177,7 +184,15 @@ fn mask_after(text: &mut Cow<'_, str>, regex: &Regex, secret: impl Fn(&str, &str
 /// How long a value is: to its closing quote, or to where a shell, a URL or a printed structure would end it.
 fn value_length(text: &str, last_of_gap: Option<char>) -> usize {
     match last_of_gap {
-        Some(quote @ ('"' | '\'')) => text.find(quote).unwrap_or(text.len()),
+        Some(quote @ ('"' | '\'')) => {
+            let mut escaped = false;
+            let end = text.find(|c| {
+                let ends = c == quote && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            end.unwrap_or(text.len())
+        }
         _ => {
             let end = text.find(|c: char| c.is_whitespace() || "\"';|&)]}".contains(c)).unwrap_or(text.len());
             text[..end].trim_end_matches(',').len()
@@ -188,7 +203,7 @@ fn value_length(text: &str, last_of_gap: Option<char>) -> usize {
 /// Whether what follows a secret name and `=` is a secret. In running text a lone small `key=` is a key of a table, and
 /// a number beside `token` is a figure; a flag or a name in capitals means what it says.
 fn is_secret_assignment(name: &str, rest: &str) -> bool {
-    let plain = name.trim_start_matches('-');
+    let plain = last_part(name).trim_start_matches('-');
     let said_aloud = name.starts_with('-') || plain.chars().all(|c| !c.is_lowercase());
     said_aloud || (plain != "key" && !is_figure(rest))
 }
@@ -249,7 +264,7 @@ pub fn is_secret_name(name: &str) -> bool {
     if name.len() > LONGEST {
         return false;
     }
-    let words = words(name);
+    let words = words(last_part(name));
     words.iter().enumerate().any(|(at, word)| {
         let before = at.checked_sub(1).map_or("", |before| &words[before]);
         let after = &words[at + 1..];
@@ -267,6 +282,11 @@ pub fn is_secret_name(name: &str) -> bool {
                 .any(|word| glued.ends_with(word)),
         }
     })
+}
+
+/// Of `config.api_key` the last part; `self_attn.key.weight` is a tensor's name.
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
 /// The words of `SOME_NAME`, `some-name`, `someName`, in capitals.
@@ -420,6 +440,9 @@ mod tests {
             "Namespace(api_key=***, tokenizer='t', hf_token=None)"
         );
         assert_eq!(mask_text("['--api-key', 'abc', '--port', '1']"), "['--api-key', '***', '--port', '1']");
+        assert_eq!(mask_text(r#"{"token": "a\"b", "n": 1} x"#), r#"{"token": "***", "n": 1} x"#);
+        assert_eq!(mask_text("config.api_key=abc, password: \"a b\"."), "config.api_key=***, password: \"***\".");
+        assert_eq!(mask_text("the API key: abc, hf_token: abc"), "the API key: ***, hf_token: ***");
         assert_eq!(mask_text("opts=a=b=api_key=abc x"), "opts=a=b=api_key=*** x");
     }
 
@@ -431,6 +454,10 @@ mod tests {
             "llama_model_loader: - kv 3: tokenizer.ggml.eos_token_id u32 = 2",
             "GET http://127.0.0.1:8000/v1/models 200",
             "loading key=blk.0.attn_k.weight",
+            "model.layers.0.self_attn.key.weight=ok key_proj=5 cls_token=torch.Size([1])",
+            "You are using a model without a HF_TOKEN. Please set a HF_TOKEN",
+            "The token has not been saved to the git credentials helper.",
+            "num_key_value_heads=8 key_length=128 kv_cache_key=abc",
             "Token generation: 12 t/s; author: me",
             "api_key=None token=True",
         ] {
@@ -442,9 +469,20 @@ mod tests {
     fn long_lines_of_names_are_no_burden() {
         let line = "a=".repeat(200_000) + "token=" + HF;
         assert!(mask_text(&line).ends_with("token=***"));
-        for part in ["token=", "key=", "--token=", "--key ", "key_", "token=1 ", "'key': '", "https://a:"] {
+        for part in [
+            "token=",
+            "key=",
+            "--token=",
+            "--key ",
+            "key_",
+            "token=1 ",
+            "'key': '",
+            "https://a:",
+            "secret: ",
+            "'token': '\\\\",
+        ] {
             let line = part.repeat(30_000);
-            assert!(mask_text(&line).len() <= line.len(), "{part}");
+            assert!(mask_text(&line).len() <= 2 * line.len(), "{part}");
         }
     }
 

@@ -150,6 +150,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::host::tests::recorded;
+    use proptest::prelude::*;
 
     fn table(tree: &str) -> Mounts {
         Mounts::read(&recorded(tree).proc)
@@ -215,6 +216,16 @@ mod tests {
         assert_eq!(chroot.of_resolved(Path::new("/etc")), None);
         assert_eq!(mount_point(&chroot, "/models/m"), Path::new("/models"));
         assert_eq!(unescaped(b"a\\040b\\9\\04\\777"), b"a b\\9\\04\\777");
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_is_read_without_harm(table in "([0-3] [0-3] [0-9]:[0-9] / /[a/ ]{0,4} rw (- |)[a-z] [a-z\\\\0-9]{0,6} rw\n){0,6}", path in "/[a/]{0,6}") {
+            let mounts = Mounts::parse(table.as_bytes());
+            if let Some(mount) = mounts.of_resolved(Path::new(&path)) {
+                prop_assert!(Path::new(&path).starts_with(&mount.mount_point));
+            }
+        }
     }
 
     #[test]
