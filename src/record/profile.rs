@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ use crate::artifact::Found;
 use crate::artifact::set::{self, Resolution};
 use crate::clock::{Clock, Mono};
 use crate::event::text_of;
-use crate::host::mounts::Mounts;
-use crate::host::{self, Host};
+use crate::host::{self, Host, Mounts};
 use crate::launch::tree::Tree;
 use crate::launch::{self, Control, Finals, Outputs, StartError};
 use crate::metric::Metric;
@@ -96,7 +95,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         set::resolve(&options.artifacts, &options.argv, &environment, &directory);
     warnings.extend(unresolved);
 
-    let mounts = Mounts::read();
+    let mounts = Mounts::read(Path::new("/proc"));
     let mut residency = ResidencyProbe::new();
     let first = FIRST_LOOK / u32::try_from(artifacts.len().max(1)).unwrap_or(u32::MAX);
     let artifact_metas: Vec<ArtifactMeta> = artifacts

@@ -13,7 +13,7 @@ use super::profile::Then;
 use crate::artifact::Artifact;
 use crate::clock::{Clock, Mono};
 use crate::event::{ArtifactId, Event, Found, Pid, What};
-use crate::host::mounts::Mounts;
+use crate::host::Mounts;
 use crate::launch::Control;
 use crate::launch::tree::Tree;
 use crate::metric::{Metric, Values};

@@ -9,8 +9,7 @@ use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
 use crate::event::{Found, text_of};
-use crate::host::mounts::Mounts;
-use crate::host::{self, Host};
+use crate::host::{self, ConditionNow, Host, Mounts, Roots};
 use crate::metric::Metric;
 use crate::probe::residency::Trust;
 use crate::stage::StageFile;
@@ -187,7 +186,9 @@ impl ArtifactMeta {
 impl Condition {
     /// The condition before the exec, of these artifacts.
     pub fn at_start(artifacts: &[ArtifactMeta]) -> Condition {
-        Condition { artifacts: residency_word(artifacts).to_owned(), ..host::condition_now() }
+        let ConditionNow { pressure, load, memory_available_bytes } = host::condition_now(&Roots::default());
+        let artifacts = residency_word(artifacts).to_owned();
+        Condition { artifacts, state: BTreeMap::new(), pressure, load, memory_available_bytes }
     }
 }
 
