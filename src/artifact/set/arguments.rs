@@ -57,8 +57,9 @@ pub fn candidates(argv: &[OsString]) -> Vec<Argument<'_>> {
             continue;
         }
         // `vllm serve MODEL`: the first argument after the verb that is no flag's value, as far as can be told.
-        let positional =
-            !served && !previous.as_bytes().starts_with(b"-") && argv[..index].iter().any(|a| a == "serve");
+        let positional = !served
+            && argv[..index].iter().any(|argument| argument == "serve")
+            && (!previous.as_bytes().starts_with(b"-") || is_switch(previous));
         served |= positional;
         candidates.push(Argument { value: argument, names_model: positional || is_one_of(previous, MODEL_FLAGS) });
     }
@@ -94,6 +95,14 @@ fn flag_with_value(argument: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let bytes = argument.as_bytes();
     let equals = bytes.iter().position(|&byte| byte == b'=').filter(|_| bytes.starts_with(b"-"))?;
     Some((OsStr::from_bytes(&bytes[..equals]), OsStr::from_bytes(&bytes[equals + 1..])))
+}
+
+/// Whether a flag is one that takes no value, by the habits of naming.
+fn is_switch(flag: &OsStr) -> bool {
+    let bytes = flag.as_bytes();
+    bytes.contains(&b'=')
+        || [&b"--enable-"[..], b"--disable-", b"--no-"].iter().any(|prefix| bytes.starts_with(prefix))
+        || is_one_of(flag, &["--trust-remote-code", "--enforce-eager", "--"])
 }
 
 fn is_one_of(argument: &OsStr, flags: &[&str]) -> bool {
