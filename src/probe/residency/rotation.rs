@@ -31,8 +31,8 @@ const STEP: Range<u64> = 16 << 20..64 << 20;
 /// What mincore costs a page before it was measured here.
 const MINCORE_NS: f64 = 50.0;
 
-/// A file of which a chunk gained so many bytes is filling up, for so long at least; then chunks are kept short whatever
-/// their age.
+/// A file of which a chunk gained so many bytes is filling up: chunks seen before that, or less than so long after it, are
+/// kept short whatever their age.
 const GAIN: u64 = 1 << 20;
 const FILLING_NS: u64 = 1_000_000_000;
 
@@ -165,7 +165,7 @@ impl File {
     /// How many pages one question may cover `now` that begins with `chunk`, by what may have come in since.
     fn most_by_age(&self, chunk: &Chunk, now: Mono) -> u64 {
         let Some(asked) = chunk.asked else { return self.step };
-        if self.gained.is_some_and(|gained| now.since(gained) < FILLING_NS) {
+        if self.gained.is_some_and(|gained| asked < gained.plus(FILLING_NS)) {
             return (STEP.end / self.watched.page_size()).max(1);
         }
         let bytes = u128::from(ARRIVAL) * 1_000_000_000 / u128::from(now.since(asked).max(1));
