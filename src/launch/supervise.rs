@@ -1,9 +1,12 @@
 //! The main thread's loop while the command runs: forwards signals, reaps by pid, takes over a dead pump.
 
+use std::collections::HashMap;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::child::Started;
 use super::output::Outputs;
+use super::tree::ProcessKey;
 use crate::event::Pid;
 use crate::watch::Seen;
 
@@ -26,10 +29,36 @@ impl Ended {
     }
 }
 
-/// The last readings of processes that the profiler reaped itself, taken while they were zombies, shared with the
-/// process probe: `/proc/PID/{stat,io}` as text, by pid and start time.
-#[derive(Clone, Default)]
-pub struct Finals;
+/// The last reading of a process that the profiler reaped itself, as text, taken while it was a zombie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinalReading {
+    /// `/proc/PID/stat`.
+    pub stat: Vec<u8>,
+    /// `/proc/PID/io`, where it could be read.
+    pub io: Option<Vec<u8>>,
+}
+
+/// The last readings of processes that the profiler reaped itself, by pid and start time: written before each is
+/// reaped, taken by the process tree.
+#[derive(Clone, Debug, Default)]
+pub struct Finals(Arc<Mutex<HashMap<ProcessKey, FinalReading>>>);
+
+impl Finals {
+    /// To be called before the process is reaped, so that whoever finds it gone finds its reading here.
+    pub fn insert(&self, key: ProcessKey, reading: FinalReading) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, reading);
+    }
+
+    /// Takes one reading out.
+    pub fn take(&self, key: &ProcessKey) -> Option<FinalReading> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+
+    /// Takes all readings out.
+    pub fn drain(&self) -> Vec<(ProcessKey, FinalReading)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).drain().collect()
+    }
+}
 
 /// Asks the supervisor, from another thread, to end the command (`--then stop`).
 #[derive(Clone)]
