@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 
-use super::Unread;
+use super::{Unread, threads_but_main};
 use crate::event::Pid;
 
 /// Longest text that is read, in bytes: 65,530 mappings (the kernel's own limit, vm.max_map_count) of long paths.
@@ -109,10 +109,24 @@ pub fn decode(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(decoded)
 }
 
-/// Reads a process's mappings into `text`, whose capacity is used again.
+/// Reads a process's mappings into `text`, whose capacity is used again. An empty text is of one that has no memory any
+/// more.
 pub fn read(pid: Pid, text: &mut Vec<u8>) -> Result<(), Unread> {
+    read_file(&format!("/proc/{pid}/maps"), text)?;
+    if text.is_empty() {
+        for thread in threads_but_main(pid) {
+            read_file(&format!("/proc/{pid}/task/{thread}/maps"), text)?;
+            if !text.is_empty() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_file(path: &str, text: &mut Vec<u8>) -> Result<(), Unread> {
     const PIECE: usize = 64 * 1024;
-    let mut file = File::open(format!("/proc/{pid}/maps"))?;
+    let mut file = File::open(path)?;
     let mut length = 0;
     loop {
         if text.len() < length + PIECE {
@@ -176,7 +190,9 @@ mod tests {
 
     #[test]
     fn what_is_no_line() {
-        for line in [&b""[..], b"-", b"1-2", b"1-2 r--p", b"2-1 r--p 0 0:0 0", b"1-2 r--p 0 0:0 ", b"12345678901234567-2 r"] {
+        for line in
+            [&b""[..], b"-", b"1-2", b"1-2 r--p", b"2-1 r--p 0 0:0 0", b"1-2 r--p 0 0:0 ", b"12345678901234567-2 r"]
+        {
             assert_eq!(Mapping::parse(line), None, "{:?}", String::from_utf8_lossy(line));
         }
     }
@@ -213,7 +229,8 @@ mod tests {
         #[test]
         fn encoding_is_undone(path in "[a-z\n\\\\/]{0,20}") {
             prop_assume!(!path.contains("\\012") && !path.ends_with('\\') && !path.contains("\\\n"));
-            prop_assert_eq!(&*decode(&encode(path.as_bytes())), path.as_bytes());
+            let encoded = encode(path.as_bytes());
+            prop_assert_eq!(&*decode(&encoded), path.as_bytes());
         }
     }
 }

@@ -124,6 +124,16 @@ impl Drop for ProcFile {
     }
 }
 
+/// The threads of a process but its main one: `/proc/PID` itself shows no memory once that has ended, although the
+/// process goes on.
+pub fn threads_but_main(pid: Pid) -> impl Iterator<Item = Pid> {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(move |thread| *thread != pid)
+}
+
 /// seq_file makes the text of a single-record file whole in one read, if the buffer has room; a read that fills the
 /// buffer may be cut and is made again with more.
 fn read_whole<'b>(file: &File, buffer: &'b mut Buffer) -> Result<&'b [u8], Unread> {

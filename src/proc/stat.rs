@@ -66,7 +66,6 @@ pub struct Stat {
     pub comm: Comm,
     pub state: u8,
     pub parent: Pid,
-    pub flags: u64,
     /// Minor faults of all threads, the dead ones included.
     pub minflt: u64,
     /// … of waited-for children, and of those that they waited for.
@@ -123,7 +122,6 @@ impl Stat {
             comm: Comm::new(name),
             state,
             parent: i32::try_from(fields[4]).ok()?,
-            flags: unsigned(9),
             minflt: unsigned(10),
             cminflt: unsigned(11),
             majflt: unsigned(12),
@@ -153,12 +151,6 @@ impl Stat {
     /// shows as a zombie too, with more than one thread.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
-    }
-
-    /// Whether its memory is gone although the process is still there: on its way out (PF_EXITING), or its main thread
-    /// ended alone.
-    pub fn is_exiting(&self) -> bool {
-        self.flags & 0x4 != 0
     }
 
     /// Whether it is a thread of some process, reached under its own number.
@@ -249,7 +241,8 @@ mod tests {
 
     #[test]
     fn what_is_no_stat() {
-        for text in [&b""[..], b"1", b"1 (", b"1 (a", b"1 (a)", b"1 (a) R", b"1 (a) R 1 2 x", b"x (a) R 1 1 1", b")1 ("] {
+        for text in [&b""[..], b"1", b"1 (", b"1 (a", b"1 (a)", b"1 (a) R", b"1 (a) R 1 2 x", b"x (a) R 1 1 1", b")1 ("]
+        {
             assert_eq!(Stat::parse(text), None, "{text:?}");
         }
     }

@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(Some(ours.page_tables / 1024), theirs.vmpte);
         let theirs = process.io().unwrap();
         let ours = Io::parse(&std::fs::read(format!("/proc/{}/io", child.id())).unwrap()).unwrap();
-        assert_eq!((ours.rchar, ours.read_syscalls, ours.write_bytes), (theirs.rchar, theirs.syscr, theirs.write_bytes));
+        assert_eq!(
+            (ours.rchar, ours.read_syscalls, ours.write_bytes),
+            (theirs.rchar, theirs.syscr, theirs.write_bytes)
+        );
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -127,7 +127,8 @@ fn cycle() -> Pid {
 }
 
 fn count_between(last: Pid, newest: Pid, cycle: Pid) -> usize {
-    let count = if newest >= last { newest - last } else { (cycle - 1 - last).max(0) + (newest - FIRST_AFTER_TURN + 1).max(0) };
+    let count =
+        if newest >= last { newest - last } else { (cycle - 1 - last).max(0) + (newest - FIRST_AFTER_TURN + 1).max(0) };
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 

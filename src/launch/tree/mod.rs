@@ -255,7 +255,8 @@ impl Tree {
 
     fn drop_excluded(&mut self) {
         let mut members = self.view.lock();
-        let excluded: Vec<Pid> = members.excluded.iter().copied().filter(|pid| self.processes.contains_key(pid)).collect();
+        let excluded: Vec<Pid> =
+            members.excluded.iter().copied().filter(|pid| self.processes.contains_key(pid)).collect();
         for pid in excluded {
             members.pids.remove(&pid);
             self.processes.remove(&pid);
@@ -430,10 +431,7 @@ impl Tree {
         }
         self.foreign.remove(&pid);
         let born_after = self.previous;
-        self.processes.insert(
-            pid,
-            Process { key, stat, image: 0, born_after, has_ended: false, file, program: None },
-        );
+        self.processes.insert(pid, Process { key, stat, image: 0, born_after, has_ended: false, file, program: None });
         self.order.push(pid);
         self.tell(What::Born { pid, parent: stat.parent });
         self.compare(pid);
@@ -454,8 +452,11 @@ impl Tree {
             }
             depth
         };
-        let mut order: Vec<_> =
-            self.processes.values().map(|process| (depth(process.key.pid), process.key.start_time, process.key.pid)).collect();
+        let mut order: Vec<_> = self
+            .processes
+            .values()
+            .map(|process| (depth(process.key.pid), process.key.start_time, process.key.pid))
+            .collect();
         order.sort_unstable();
         self.order = order.into_iter().map(|(_, _, pid)| pid).collect();
     }
