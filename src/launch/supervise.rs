@@ -16,6 +16,7 @@ use nix::unistd::{Pid as NixPid, getpgid, getpgrp, tcgetpgrp};
 use super::child::Started;
 use super::output::Outputs;
 use super::signals::{self, Inbox, Notice};
+use super::tree::ProcessKey;
 use crate::clock::Mono;
 use crate::event::{Pid, What};
 use crate::sys::process::{Death, find_dead_child, reap};
@@ -51,7 +52,7 @@ impl Ended {
 
 /// The last reading of a process: its `/proc/PID` files as they were when it was a zombie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Final {
+pub struct FinalReading {
     /// When it was taken.
     pub at: Mono,
     /// `/proc/PID/stat`; the name in it need not be UTF-8.
@@ -69,9 +70,9 @@ pub struct Finals(Arc<Mutex<Store>>);
 
 #[derive(Debug, Default)]
 struct Store {
-    readings: HashMap<(Pid, u64), (u64, Final)>,
+    readings: HashMap<ProcessKey, (u64, FinalReading)>,
     /// Their order, for dropping the oldest.
-    order: BTreeMap<u64, (Pid, u64)>,
+    order: BTreeMap<u64, ProcessKey>,
     next: u64,
     dropped: u64,
 }
@@ -82,21 +83,16 @@ impl Finals {
         Finals::default()
     }
 
-    /// A process's last reading, by pid and start time (clock ticks since boot, stat's field 22).
-    pub fn get(&self, pid: Pid, start_time: u64) -> Option<Final> {
-        self.store().readings.get(&(pid, start_time)).map(|(_, reading)| reading.clone())
-    }
-
-    /// As [`Finals::get`], and forgets it.
-    pub fn take(&self, pid: Pid, start_time: u64) -> Option<Final> {
+    /// Takes one reading out.
+    pub fn take(&self, key: &ProcessKey) -> Option<FinalReading> {
         let mut store = self.store();
-        let (number, reading) = store.readings.remove(&(pid, start_time))?;
+        let (number, reading) = store.readings.remove(key)?;
         store.order.remove(&number);
         Some(reading)
     }
 
-    /// All that wait, oldest first, with pid and start time; forgets them.
-    pub fn take_all(&self) -> Vec<((Pid, u64), Final)> {
+    /// Takes all readings out, oldest first.
+    pub fn drain(&self) -> Vec<(ProcessKey, FinalReading)> {
         let mut store = self.store();
         let order = std::mem::take(&mut store.order);
         order.into_values().filter_map(|key| store.readings.remove(&key).map(|(_, reading)| (key, reading))).collect()
@@ -107,15 +103,16 @@ impl Finals {
         self.store().dropped
     }
 
-    /// Keeps a process's last reading.
-    pub fn insert(&self, pid: Pid, start_time: u64, reading: Final) {
+    /// Keeps a process's last reading. To be called before the process is reaped, so that whoever finds it gone finds
+    /// its reading here.
+    pub fn insert(&self, key: ProcessKey, reading: FinalReading) {
         let mut store = self.store();
         let number = store.next;
         store.next += 1;
-        if let Some((old, _)) = store.readings.insert((pid, start_time), (number, reading)) {
+        if let Some((old, _)) = store.readings.insert(key, (number, reading)) {
             store.order.remove(&old);
         }
-        store.order.insert(number, (pid, start_time));
+        store.order.insert(number, key);
         while store.order.len() > FINALS_AT_MOST
             && let Some((_, key)) = store.order.pop_first()
         {
@@ -129,7 +126,7 @@ impl Finals {
         let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return };
         let Some(start_time) = stat_field(&stat, 22) else { return };
         let io = std::fs::read(format!("/proc/{pid}/io")).ok();
-        self.insert(pid, start_time, Final { at: Mono::now(), stat, io });
+        self.insert(pid, start_time, FinalReading { at: Mono::now(), stat, io });
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -382,8 +379,8 @@ fn descendants() -> Vec<Pid> {
 mod tests {
     use super::*;
 
-    fn reading(text: &str) -> Final {
-        Final { at: Mono(1), stat: text.into(), io: None }
+    fn reading(text: &str) -> FinalReading {
+        FinalReading { at: Mono(1), stat: text.into(), io: None }
     }
 
     #[test]
