@@ -1,9 +1,11 @@
 //! `run.json`: what a run was, on what, from which condition, and how its figures are known.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::{META, RunError};
 use crate::artifact::Format;
 use crate::clock::At;
 use crate::event::Found;
@@ -127,4 +129,26 @@ pub struct Cost {
     pub tick_cost_p99_ns: u64,
     /// The interval at the end, after any doubling.
     pub interval_ns: u64,
+}
+
+impl Meta {
+    /// Reads a folder's `run.json`.
+    pub fn load(folder: &Path) -> Result<Meta, RunError> {
+        let path = folder.join(META);
+        let not_a_run = |problem: String| RunError::NotARun { folder: folder.to_owned(), problem };
+        let bytes = std::fs::read(&path).map_err(|error| not_a_run(format!("{META}: {error}")))?;
+        // The version is looked at alone first: the rest of a later version may have another form.
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        let Version { schema } = serde_json::from_slice(&bytes)
+            .map_err(|error| not_a_run(format!("{META} has no schema version: {error}")))?;
+        if schema > SCHEMA {
+            return Err(not_a_run(format!(
+                "{META} is of schema {schema}, and this version of stagemark reads up to {SCHEMA}: use a newer one"
+            )));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| not_a_run(format!("{META}: {error}")))
+    }
 }
