@@ -3,3 +3,6 @@
 pub mod csv;
 pub mod plot;
 pub mod terminal;
+mod text;
+mod units;
+mod words;
