@@ -135,8 +135,7 @@ impl StageTable {
 
     /// The table of a run in which these became of its stages, in the stage file's order.
     pub fn build(outcomes: Vec<Outcome>, run: &Run) -> StageTable {
-        let (mut marked, unmarked): (Vec<_>, Vec<_>) =
-            outcomes.into_iter().partition(|outcome| outcome.mark.is_some());
+        let (mut marked, unmarked): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.mark.is_some());
         // Stable: a tie keeps the stage file's order.
         marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
 
@@ -180,8 +179,11 @@ impl StageTable {
             host_high: None,
         }));
 
-        let stopping_event =
-            run.meta.until.clone().filter(|until| rows.iter().any(|row| row.outcome.stage == *until && row.at().is_some()));
+        let stopping_event = run
+            .meta
+            .until
+            .clone()
+            .filter(|until| rows.iter().any(|row| row.outcome.stage == *until && row.at().is_some()));
         StageTable { rows, stopping_event, problems }
     }
 
@@ -362,7 +364,9 @@ fn contradictions(samples: &[Sample]) -> Vec<String> {
             && resident.checked_add(nonresident) != Some(payload)
         {
             report(0, &|| {
-                format!("at {at} ns resident payload {resident} and nonresident {nonresident} do not add up to the payload {payload}")
+                format!(
+                    "at {at} ns resident payload {resident} and nonresident {nonresident} do not add up to the payload {payload}"
+                )
             });
         }
         if let (Some(mapped), Some(payload)) = (get(MappedPayloadBytes), get(PayloadBytes))
@@ -380,7 +384,9 @@ fn contradictions(samples: &[Sample]) -> Vec<String> {
             && sum(&[anon, file, shmem]) != Some(rss)
         {
             report(3, &|| {
-                format!("at {at} ns anonymous {anon}, file-backed {file} and shared memory {shmem} do not add up to the resident set {rss}")
+                format!(
+                    "at {at} ns anonymous {anon}, file-backed {file} and shared memory {shmem} do not add up to the resident set {rss}"
+                )
             });
         }
         for counter in Metric::counters() {
@@ -388,7 +394,9 @@ fn contradictions(samples: &[Sample]) -> Vec<String> {
                 if let Some(earlier) = before.get(counter)
                     && value < earlier
                 {
-                    report(4 + counter as usize, &|| format!("at {at} ns {} fell from {earlier} to {value}", counter.name()));
+                    report(4 + counter as usize, &|| {
+                        format!("at {at} ns {} fell from {earlier} to {value}", counter.name())
+                    });
                 }
                 before.set(counter, value);
             }

@@ -35,7 +35,8 @@ pub fn gap(table: &StageTable) -> Vec<String> {
 pub fn condition(run: &Run) -> String {
     let condition = &run.meta.condition;
     let known = !condition.artifacts.is_empty();
-    let mut parts = vec![format!("start: {}", if known { plain(&condition.artifacts) } else { "condition unverified".to_owned() })];
+    let mut parts =
+        vec![format!("start: {}", if known { plain(&condition.artifacts) } else { "condition unverified".to_owned() })];
     let artifacts = &run.meta.artifacts;
     let residents: Option<u64> = artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum();
     let payloads: Option<u64> = artifacts.iter().map(|artifact| artifact.payload_bytes).sum();

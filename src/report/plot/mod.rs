@@ -23,7 +23,7 @@ use crate::run::Run;
 use super::text::plain;
 use super::{units, words};
 use marks::Placement;
-use panels::{Panel, Palette};
+use panels::{Palette, Panel};
 use scale::TimeAxis;
 use scene::{Scene, Side, WIDTH};
 
@@ -78,28 +78,28 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
         .filter_map(|row| {
             let (at, uncertainty, mark) = row.outcome.mark.as_ref()?;
             // Without a bound the event was at this time or at any before it.
-            let time = if uncertainty.is_none() { format!("≤ {}", units::time(*at)) } else { units::time(*at) };
+            let time = if uncertainty.is_none() { format!("≤ {}", axis.label(at.0)) } else { axis.label(at.0) };
             Some(marks::Mark { x: axis.x(at.0), name: plain(&mark.stage), time })
         })
         .collect();
     let placement = marks::place(&marks, EDGE, WIDTH - EDGE);
-    let band_top = 136;
-    let band = match &placement {
-        Placement::Beside(_, rows) => *rows as i32 * marks::ROW,
-        Placement::Numbered { rows, .. } => *rows as i32 * marks::ROW + marks::NUMBER + 2 * marks::ROW,
+    let (list, band) = match &placement {
+        Placement::Beside(_, rows) => (0, *rows as i32 * marks::ROW),
+        Placement::Numbered { rows, .. } => (*rows as i32 * marks::ROW + 14, 2 * marks::ROW),
     };
 
     let footnotes = footnotes(run, table, to, end, room);
     let foot = scene::HEIGHT - 30 - footnotes.len() as i32 * 32;
     let axis_bottom = foot - 62;
-    let first_header = band_top + band + 14;
-    let panels = Panel::stack(first_header, axis_bottom);
+    let list_bottom = 136 + list;
+    let panels = Panel::stack(list_bottom, band, axis_bottom);
 
-    // Lines lie over the panels' data, and under their labels.
-    let data = panels::draw(&mut scene, run, table, &axis, &panels);
+    // Lines lie over the panels' data, and under their notes.
+    let drawn = panels::draw(&mut scene, run, table, &axis, &panels);
     mark_lines(&mut scene, table, &axis, &panels);
-    mark_labels(&mut scene, &marks, &placement, band_top + band, panels[0].top);
-    panels::values_at_marks(&mut scene, table, &axis, &panels[0], data);
+    mark_labels(&mut scene, &marks, &placement, list_bottom, panels[0].top);
+    panels::values_at_marks(&mut scene, table, &axis, &panels[0], &drawn.payload);
+    drawn.notes.into_iter().for_each(|note| panels::note(&mut scene, note));
     panels::time_axis(&mut scene, &axis, axis_bottom);
 
     for (index, line) in footnotes.into_iter().enumerate() {
@@ -126,33 +126,25 @@ fn mark_lines(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panels: &[
     }
 }
 
-fn mark_labels(scene: &mut Scene, marks: &[marks::Mark], placement: &Placement, band_bottom: i32, panel_top: i32) {
+fn mark_labels(scene: &mut Scene, marks: &[marks::Mark], placement: &Placement, list_bottom: i32, panel_top: i32) {
     let baseline = |row: usize, bottom: i32| bottom - row as i32 * marks::ROW - 10;
+    let mut label = |bottom: i32, label: &marks::Label, mark: Option<i32>| {
+        let y = baseline(label.row, bottom);
+        if let Some(x) = mark {
+            scene.rect((x - 1, y - marks::EM * 3 / 4), (x + 1, panel_top), Palette::MARK);
+        }
+        scene.text((label.left, y), Side::Left, marks::EM, Palette::INK, label.text.clone());
+    };
     match placement {
         Placement::Beside(labels, _) => {
-            for (mark, label) in marks.iter().zip(labels) {
-                let y = baseline(label.row, band_bottom);
-                scene.rect((mark.x - 1, y - marks::EM * 3 / 4), (mark.x + 1, panel_top), Palette::MARK);
-            }
-            for label in labels {
-                let y = baseline(label.row, band_bottom);
-                scene.text((label.left, y), Side::Left, marks::EM, Palette::INK, label.text.clone());
-            }
+            marks.iter().zip(labels).for_each(|(mark, text)| label(panel_top, text, Some(mark.x)));
         }
         Placement::Numbered { numbers, list, .. } => {
-            let middle = band_bottom - marks::ROW - marks::NUMBER / 2;
-            for (mark, &x) in marks.iter().zip(numbers) {
-                let elbow = middle + marks::NUMBER / 2;
-                scene.line(vec![(x, elbow), (mark.x, elbow + marks::ROW), (mark.x, panel_top)], Palette::MARK, 2);
-            }
-            for (index, &x) in numbers.iter().enumerate() {
-                let number = (index + 1).to_string();
-                scene.text((x, middle + marks::EM / 3), Side::Middle, marks::EM, Palette::INK, number);
-            }
-            let bottom = middle - marks::NUMBER / 2;
-            for label in list {
-                let y = baseline(label.row, bottom);
-                scene.text((label.left, y), Side::Left, marks::EM, Palette::INK, label.text.clone());
+            list.iter().for_each(|text| label(list_bottom - 14, text, None));
+            for ((mark, &x), number) in marks.iter().zip(numbers).zip(1..) {
+                let elbow = panel_top - marks::ROW;
+                scene.line(vec![(x, elbow), (mark.x, panel_top - 2)], Palette::MARK, 2);
+                scene.text((x, elbow - 8), Side::Middle, marks::EM, Palette::INK, number.to_string());
             }
         }
     }

@@ -39,20 +39,24 @@ const HEADER: i32 = 50;
 /// Where a panel's data stand, below its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel {
+    /// The baseline of its header.
+    header: i32,
     pub top: i32,
     pub bottom: i32,
 }
 
 impl Panel {
-    /// Four panels between two heights, the first ones higher, as they tell most.
-    pub fn stack(top: i32, bottom: i32) -> Vec<Panel> {
-        let shares = [40, 28, 16, 16];
-        let room = bottom - top - 4 * HEADER - 3 * 8;
+    /// Four panels between two heights, the first ones higher, as they tell most. The marks' labels stand in a band
+    /// between the first one's header and its data.
+    pub fn stack(top: i32, band: i32, bottom: i32) -> Vec<Panel> {
+        let shares = [(40, band), (28, 0), (16, 0), (16, 0)];
+        let room = bottom - top - band - 4 * HEADER - 3 * 8;
         let mut y = top;
         shares
             .iter()
-            .map(|share| {
-                let panel = Panel { top: y + HEADER, bottom: y + HEADER + room * share / 100 };
+            .map(|(share, band)| {
+                let data = y + HEADER + band;
+                let panel = Panel { header: y + HEADER - 14, top: data, bottom: data + room * share / 100 };
                 y = panel.bottom + 8;
                 panel
             })
@@ -72,27 +76,45 @@ enum Looks {
     Dashes(Colour),
 }
 
-/// Draws all panels. Returns the payload panel's scale.
-pub fn draw(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) -> ValueAxis {
-    let scale = payload(scene, run, table, axis, panels[0]);
-    resident_set(scene, run, table, axis, panels[1]);
-    faults(scene, run, axis, panels[2]);
-    reads(scene, run, axis, panels[3]);
-    scale
+/// What is left to draw over the panels.
+pub struct Drawn {
+    /// The payload panel's scale.
+    pub payload: ValueAxis,
+    /// What the panels could not show, and why.
+    pub notes: Vec<Text>,
 }
 
-fn payload(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, panel: Panel) -> ValueAxis {
+/// Draws all panels' data and headers.
+pub fn draw(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) -> Drawn {
+    let mut notes = Vec::new();
+    let payload = payload(scene, run, table, axis, panels[0], &mut notes);
+    resident_set(scene, run, table, axis, panels[1], &mut notes);
+    faults(scene, run, axis, panels[2], &mut notes);
+    reads(scene, run, axis, panels[3], &mut notes);
+    Drawn { payload, notes }
+}
+
+fn payload(
+    scene: &mut Scene,
+    run: &Run,
+    table: &StageTable,
+    axis: &TimeAxis,
+    panel: Panel,
+    notes: &mut Vec<Text>,
+) -> ValueAxis {
     use Metric::{MappedPayloadBytes, PayloadBytes, ResidentPayloadBytes};
     let samples = &run.samples;
     let of = |metric: Metric| move |values: &Values| values.get(metric);
     let total = series::stretches(samples, of(PayloadBytes));
     let mapped = series::stretches(samples, of(MappedPayloadBytes));
     let resident = series::stretches(samples, of(ResidentPayloadBytes));
-    let largest = [&total, &mapped, &resident].into_iter().map(|stretches| series::largest(stretches)).fold(0.0, f64::max);
+    let largest =
+        [&total, &mapped, &resident].into_iter().map(|stretches| series::largest(stretches)).fold(0.0, f64::max);
     let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
 
-    grid(scene, axis, &scale);
-    let both = series::stretches(samples, |values| values.get(ResidentPayloadBytes).and(values.get(MappedPayloadBytes)));
+    grid(scene, axis, &scale, !(total.is_empty() && mapped.is_empty() && resident.is_empty()));
+    let both =
+        series::stretches(samples, |values| values.get(ResidentPayloadBytes).and(values.get(MappedPayloadBytes)));
     fill(scene, axis, &scale, &both, series::held, Palette::ABSENT_PAYLOAD);
     fill(scene, axis, &scale, &resident, straight, Palette::SKY);
     if !resident.is_empty() {
@@ -115,9 +137,14 @@ fn payload(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, pa
         keys.push(Key { looks: Looks::Dashes(Palette::INK), text: with_value("payload", last, PayloadBytes) });
     }
     if !mapped.is_empty() {
-        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: "mapped".to_owned() });
+        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: none_or("mapped", &mapped) });
     }
-    if !both.is_empty() {
+    if samples.iter().any(|sample| {
+        sample
+            .values
+            .get(ResidentPayloadBytes)
+            .is_some_and(|resident| sample.values.get(MappedPayloadBytes) > Some(resident))
+    }) {
         keys.push(Key { looks: Looks::Fill(Palette::ABSENT_PAYLOAD), text: "mapped, not resident".to_owned() });
     }
     if !resident.is_empty() {
@@ -125,21 +152,29 @@ fn payload(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, pa
     }
     header(scene, panel, "Payload", keys);
     let names = [(PayloadBytes, "payload"), (MappedPayloadBytes, "mapped"), (ResidentPayloadBytes, "resident payload")];
-    absent(scene, run, panel, &names);
+    absent(scene, notes, run, panel, &names);
     scale
 }
 
-fn resident_set(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, panel: Panel) {
+fn resident_set(
+    scene: &mut Scene,
+    run: &Run,
+    table: &StageTable,
+    axis: &TimeAxis,
+    panel: Panel,
+    notes: &mut Vec<Text>,
+) {
     use Metric::{RssAnonBytes, RssBytes, RssFileBytes, RssShmemBytes};
     let samples = &run.samples;
     let anon = series::stretches(samples, |values| values.get(RssAnonBytes));
     let file = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes]));
     let shmem = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes, RssShmemBytes]));
     let total = series::stretches(samples, |values| values.get(RssBytes));
-    let largest = [&anon, &file, &shmem, &total].into_iter().map(|stretches| series::largest(stretches)).fold(0.0, f64::max);
+    let largest =
+        [&anon, &file, &shmem, &total].into_iter().map(|stretches| series::largest(stretches)).fold(0.0, f64::max);
     let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
 
-    grid(scene, axis, &scale);
+    grid(scene, axis, &scale, !(anon.is_empty() && total.is_empty()));
     // From the highest of the stack down, each over the one before.
     fill(scene, axis, &scale, &shmem, straight, Palette::PURPLE);
     fill(scene, axis, &scale, &file, straight, Palette::SKY);
@@ -168,56 +203,61 @@ fn resident_set(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxi
         (RssFileBytes, "file-backed"),
         (RssShmemBytes, "shared memory"),
     ];
-    absent(scene, run, panel, &names);
+    absent(scene, notes, run, panel, &names);
 }
 
-fn faults(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel) {
+fn faults(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
     use Metric::{MajorFaults, MinorFaults};
     let least = least_interval(run);
     let minor = series::rates(&run.samples, MinorFaults, least);
     let major = series::rates(&run.samples, MajorFaults, least);
     let largest = series::largest(&minor).max(series::largest(&major));
     let scale = ValueAxis::new(Quantity::PerSecond, largest, panel.top, panel.bottom);
-    grid(scene, axis, &scale);
+    grid(scene, axis, &scale, !(minor.is_empty() && major.is_empty()));
     fill(scene, axis, &scale, &minor, series::led, Palette::ORANGE);
-    stroke(scene, axis, &scale, &major, series::led, Palette::VERMILION, 3);
+    stroke_above_zero(scene, axis, &scale, &major, Palette::VERMILION);
     let mut keys = Vec::new();
     if !minor.is_empty() {
-        keys.push(Key { looks: Looks::Fill(Palette::ORANGE), text: "minor".to_owned() });
+        keys.push(Key { looks: Looks::Fill(Palette::ORANGE), text: none_or("minor", &minor) });
     }
     if !major.is_empty() {
-        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: "major".to_owned() });
+        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: none_or("major", &major) });
     }
     header(scene, panel, "Page faults", keys);
-    absent(scene, run, panel, &[(MinorFaults, "minor faults"), (MajorFaults, "major faults")]);
-    too_few(scene, run, panel, MinorFaults, minor.is_empty() && major.is_empty());
+    absent(scene, notes, run, panel, &[(MinorFaults, "minor faults"), (MajorFaults, "major faults")]);
+    too_few(notes, run, panel, MinorFaults, minor.is_empty() && major.is_empty());
 }
 
-fn reads(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel) {
+fn reads(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
     use Metric::{RcharBytes, ReadBytes};
     let least = least_interval(run);
     let storage = series::rates(&run.samples, ReadBytes, least);
     let asked = series::rates(&run.samples, RcharBytes, least);
     let largest = series::largest(&storage).max(series::largest(&asked));
     let scale = ValueAxis::new(Quantity::BytesPerSecond, largest, panel.top, panel.bottom);
-    grid(scene, axis, &scale);
+    grid(scene, axis, &scale, !(storage.is_empty() && asked.is_empty()));
     fill(scene, axis, &scale, &storage, series::led, Palette::BLUE);
-    stroke(scene, axis, &scale, &asked, series::led, Palette::ORANGE, 3);
+    stroke_above_zero(scene, axis, &scale, &asked, Palette::ORANGE);
     let mut keys = Vec::new();
     if !storage.is_empty() {
-        keys.push(Key { looks: Looks::Fill(Palette::BLUE), text: "from storage".to_owned() });
+        keys.push(Key { looks: Looks::Fill(Palette::BLUE), text: none_or("from storage", &storage) });
     }
     if !asked.is_empty() {
-        keys.push(Key { looks: Looks::Line(Palette::ORANGE), text: "asked for by read()".to_owned() });
+        keys.push(Key { looks: Looks::Line(Palette::ORANGE), text: none_or("asked for by read()", &asked) });
     }
     header(scene, panel, "Reads", keys);
-    absent(scene, run, panel, &[(ReadBytes, "bytes from storage"), (RcharBytes, "bytes asked for")]);
-    too_few(scene, run, panel, ReadBytes, storage.is_empty() && asked.is_empty());
+    absent(scene, notes, run, panel, &[(ReadBytes, "bytes from storage"), (RcharBytes, "bytes asked for")]);
+    too_few(notes, run, panel, ReadBytes, storage.is_empty() && asked.is_empty());
 }
 
 /// The sum of some parts, where all are known.
 fn stack(values: &Values, parts: &[Metric]) -> Option<u64> {
     parts.iter().try_fold(0u64, |sum, part| sum.checked_add(values.get(*part)?))
+}
+
+/// A name, which says so where all that is known of it is 0.
+fn none_or(name: &str, stretches: &[Stretch]) -> String {
+    if series::largest(stretches) == 0.0 { format!("{name}: none") } else { name.to_owned() }
 }
 
 fn with_value(name: &str, row: Option<&StageRow>, metric: Metric) -> String {
@@ -259,7 +299,14 @@ fn pixels(axis: &TimeAxis, scale: &ValueAxis, stretch: &[(i64, f64)], corners: C
     pixels
 }
 
-fn fill(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, stretches: &[Stretch], corners: Corners, colour: Colour) {
+fn fill(
+    scene: &mut Scene,
+    axis: &TimeAxis,
+    scale: &ValueAxis,
+    stretches: &[Stretch],
+    corners: Corners,
+    colour: Colour,
+) {
     for stretch in stretches {
         let mut points = pixels(axis, scale, stretch, corners);
         let (Some(&first), Some(&last)) = (points.first(), points.last()) else { continue };
@@ -294,37 +341,59 @@ fn stroke(
     }
 }
 
-fn grid(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis) {
-    for (t, _) in axis.ticks().0 {
+/// Draws a rate as a line where there is any: along the axis it would look like a second axis.
+fn stroke_above_zero(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, stretches: &[Stretch], colour: Colour) {
+    for stretch in stretches {
+        let points = pixels(axis, scale, stretch, series::led);
+        let mut piece: Vec<Point> = Vec::new();
+        for pair in points.windows(2) {
+            if pair.iter().all(|point| point.1 == scale.bottom) {
+                flush(scene, &mut piece, colour);
+                continue;
+            }
+            if piece.is_empty() {
+                piece.push(pair[0]);
+            }
+            piece.push(pair[1]);
+        }
+        flush(scene, &mut piece, colour);
+    }
+}
+
+fn flush(scene: &mut Scene, piece: &mut Vec<Point>, colour: Colour) {
+    if !piece.is_empty() {
+        scene.line(std::mem::take(piece), colour, 3);
+    }
+}
+
+/// The grid; values have no labels where there are none.
+fn grid(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, known: bool) {
+    for (t, _) in axis.ticks() {
         let x = axis.x(t);
         scene.rect((x, scale.top), (x + 2, scale.bottom), Palette::GRID);
     }
-    for (value, label) in scale.ticks() {
+    let ticks = scale.ticks();
+    for (value, label) in ticks.into_iter().take(if known { usize::MAX } else { 1 }) {
         let y = scale.y(value);
         scene.rect((axis.left, y - 1), (axis.right, y + 1), if value == 0.0 { Palette::FRAME } else { Palette::GRID });
-        scene.text((axis.left - 14, y + TICK_EM / 3), Side::Right, TICK_EM, Palette::GREY, label);
+        if known {
+            scene.text((axis.left - 14, y + TICK_EM / 3), Side::Right, TICK_EM, Palette::GREY, label);
+        }
     }
 }
 
 /// The labels of the time axis, under the last panel.
 pub fn time_axis(scene: &mut Scene, axis: &TimeAxis, bottom: i32) {
-    let (ticks, unit) = axis.ticks();
-    let name = format!("{unit} since start");
-    let name_left = axis.right - font::width(&name, TICK_EM);
-    let y = bottom + 34;
-    for (t, label) in ticks {
+    for (t, label) in axis.ticks() {
         let x = axis.x(t);
-        if x + font::width(&label, TICK_EM) / 2 + 16 < name_left {
-            scene.rect((x, bottom), (x + 2, bottom + 8), Palette::FRAME);
-            scene.text((x, y), Side::Middle, TICK_EM, Palette::GREY, label);
-        }
+        scene.rect((x, bottom), (x + 2, bottom + 8), Palette::FRAME);
+        scene.text((x, bottom + 36), Side::Middle, TICK_EM, Palette::GREY, label);
     }
-    scene.text((axis.right, y), Side::Right, TICK_EM, Palette::GREY, name);
 }
 
 /// A panel's name, and its key at the right end of the same line.
 fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
-    let y = panel.top - 14;
+    let y = panel.header;
     scene.text((super::LEFT, y), Side::Left, NAME_EM, Palette::INK, name);
     let mut right = super::RIGHT;
     for key in keys.into_iter().rev() {
@@ -345,7 +414,7 @@ fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
 }
 
 /// Says in the panel what it has no values of, and why.
-fn absent(scene: &mut Scene, run: &Run, panel: Panel, names: &[(Metric, &str)]) {
+fn absent(scene: &mut Scene, notes: &mut Vec<Text>, run: &Run, panel: Panel, names: &[(Metric, &str)]) {
     let missing: Vec<(&str, String)> =
         names.iter().filter_map(|(metric, name)| Some((*name, never(run, *metric)?))).collect();
     // Several that are missing for one reason are said at once.
@@ -369,38 +438,40 @@ fn absent(scene: &mut Scene, run: &Run, panel: Panel, names: &[(Metric, &str)]) 
             true => (((super::LEFT + super::RIGHT) / 2, middle + 36 * index as i32), Side::Middle),
             false => ((super::LEFT + 20, panel.top + 32 + 36 * index as i32), Side::Left),
         };
-        note(scene, Text { at, side, em: KEY_EM, colour: Palette::GREY, text });
+        notes.push(Text { at, side, em: KEY_EM, colour: Palette::GREY, text });
     }
 }
 
 /// Says why there is no rate though there are values.
-fn too_few(scene: &mut Scene, run: &Run, panel: Panel, metric: Metric, nothing: bool) {
+fn too_few(notes: &mut Vec<Text>, run: &Run, panel: Panel, metric: Metric, nothing: bool) {
     if nothing && never(run, metric).is_none() {
         let at = ((super::LEFT + super::RIGHT) / 2, (panel.top + panel.bottom) / 2 + KEY_EM / 3);
         let text = "too few samples for a rate".to_owned();
-        note(scene, Text { at, side: Side::Middle, em: KEY_EM, colour: Palette::GREY, text });
+        notes.push(Text { at, side: Side::Middle, em: KEY_EM, colour: Palette::GREY, text });
     }
 }
 
 /// A text on a piece of paper, to be read over what lies behind it.
-fn note(scene: &mut Scene, text: Text) {
+pub fn note(scene: &mut Scene, text: Text) {
     let (left, top, right, bottom) = text.bounds();
     scene.rect((left - 8, top - 5), (right + 8, bottom + 4), Colour(0xffffff, 0.85));
     scene.shapes.push(super::scene::Shape::Text(text));
 }
 
 /// How much of the payload was resident at each mark, beside its line, where there is room.
-pub fn values_at_marks(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panel: &Panel, scale: ValueAxis) {
+pub fn values_at_marks(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panel: &Panel, scale: &ValueAxis) {
     let em = KEY_EM;
     let lines: Vec<i32> = table.reached().filter_map(|row| Some(axis.x(row.at()?.0))).collect();
     let mut taken: Vec<(i32, i32, i32, i32)> = Vec::new();
+    let mut said = String::new();
     for (row, &x) in table.reached().zip(&lines) {
         let Some(resident) = row.values.get(Metric::ResidentPayloadBytes) else { continue };
         let y = scale.y(resident as f64);
         let text = format!("{} resident", units::bytes(resident));
         let width = font::width(&text, em);
-        let level = y.clamp(panel.top + em + 22, panel.bottom - em / 2 - 6) + em / 3;
-        let places = [(x + 18, level), (x - 18 - width, level), (x + 18, level - 40), (x - 18 - width, level - 40)];
+        // Below a level that is high, above one that is low: so that the line itself stays seen.
+        let level = if y < (panel.top + panel.bottom) / 2 { y + em + 16 } else { y - 16 };
+        let places = [(x + 18, level), (x - 18 - width, level), (x + 18, level - 44), (x - 18 - width, level - 44)];
         let place = places.into_iter().find_map(|(left, baseline)| {
             let text = Text { at: (left, baseline), side: Side::Left, em, colour: Palette::INK, text: text.clone() };
             let room = text.bounds();
@@ -408,11 +479,16 @@ pub fn values_at_marks(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, p
                 && room.2 + 8 < axis.right
                 && panel.top < room.1
                 && lines.iter().all(|line| *line < room.0 - 8 || room.2 + 8 < *line)
-                && taken.iter().all(|other| room.2 + 12 < other.0 || other.2 + 12 < room.0 || room.3 < other.1 || other.3 < room.1);
+                && taken.iter().all(|other| {
+                    room.2 + 12 < other.0 || other.2 + 12 < room.0 || room.3 < other.1 || other.3 < room.1
+                });
             free.then_some((text, room))
         });
-        if let Some((text, room)) = place {
+        if text != said
+            && let Some((text, room)) = place
+        {
             taken.push(room);
+            said = text.text.clone();
             note(scene, text);
         }
         scene.rect((x - 7, y - 7), (x + 7, y + 7), Palette::PAPER);

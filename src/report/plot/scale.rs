@@ -20,25 +20,37 @@ impl TimeAxis {
         self.left + ((i128::from(self.right - self.left) * done + span / 2) / span) as i32
     }
 
-    /// The times to label, and their unit.
-    pub fn ticks(&self) -> (Vec<(i64, String)>, &'static str) {
-        let span = (self.to - self.from) as f64;
-        let (unit, name) = match span {
-            s if s < 2e3 => (1.0, "ns"),
-            s if s < 2e6 => (1e3, "µs"),
-            s if s < 1.5e9 => (1e6, "ms"),
-            s if s < 600e9 => (1e9, "s"),
-            s if s < 3.0 * 3600e9 => (60e9, "min"),
+    fn unit(&self) -> (f64, &'static str) {
+        match (self.to - self.from) as f64 {
+            span if span < 2e3 => (1.0, "ns"),
+            span if span < 2e6 => (1e3, "µs"),
+            span if span < 1.5e9 => (1e6, "ms"),
+            span if span < 600e9 => (1e9, "s"),
+            span if span < 3.0 * 3600e9 => (60e9, "min"),
             _ => (3600e9, "h"),
-        };
+        }
+    }
+
+    /// A time in the axis's unit, as exact as two neighbouring pixels differ.
+    pub fn label(&self, t: i64) -> String {
+        let (unit, name) = self.unit();
+        let pixel = (self.to - self.from) as f64 / unit / f64::from((self.right - self.left).max(1));
+        let digits = (-pixel.log10()).ceil().clamp(0.0, 6.0) as usize;
+        format!("{:.digits$} {name}", t as f64 / unit)
+    }
+
+    /// The times to label.
+    pub fn ticks(&self) -> Vec<(i64, String)> {
+        let (unit, name) = self.unit();
+        let span = (self.to - self.from) as f64;
         let step = decimal_step(span / unit / 10.0);
         let first = (self.from as f64 / unit / step).ceil() as i64;
         let last = (self.to as f64 / unit / step).floor() as i64;
         let ticks = (first..=last).map(|n| {
             let value = n as f64 * step;
-            ((value * unit).round() as i64, decimal(value, step))
+            ((value * unit).round() as i64, format!("{} {name}", decimal(value, step)))
         });
-        (ticks.collect(), name)
+        ticks.collect()
     }
 }
 
@@ -112,11 +124,18 @@ impl ValueAxis {
 /// The smallest of 1, 2 and 5 times a power of ten that is at least `least`.
 fn decimal_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|step| *step >= least * 0.999_999).unwrap_or(power)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|digit| digit * power)
+        .find(|step| *step >= least * 0.999_999)
+        .unwrap_or(power)
 }
 
 /// A value with as many digits behind the point as its step needs.
 fn decimal(value: f64, step: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
     let digits = (0..6).find(|digits| (step * 10f64.powi(*digits)).fract().abs() < 1e-6).unwrap_or(6) as usize;
     format!("{value:.digits$}")
 }
@@ -128,12 +147,11 @@ mod tests {
     #[test]
     fn time_is_labelled_in_its_own_unit() {
         let axis = TimeAxis { from: 0, to: 3_200_000_000, left: 100, right: 1100 };
-        let (ticks, unit) = axis.ticks();
-        assert_eq!(unit, "s");
-        assert_eq!(ticks[1], (500_000_000, "0.5".to_owned()));
+        assert_eq!(axis.ticks()[1], (500_000_000, "0.5 s".to_owned()));
+        assert_eq!(axis.label(1_342_499_999), "1.342 s");
         assert_eq!((axis.x(0), axis.x(1_600_000_000), axis.x(3_200_000_000), axis.x(i64::MAX)), (100, 600, 1100, 1100));
-        let (ticks, unit) = TimeAxis { from: -10_000_000, to: 90_000_000, left: 0, right: 10 }.ticks();
-        assert_eq!((ticks[0].clone(), unit), ((-10_000_000, "-10".to_owned()), "ms"));
+        let ticks = TimeAxis { from: -10_000_000, to: 90_000_000, left: 0, right: 10 }.ticks();
+        assert_eq!(ticks[0], (-10_000_000, "-10 ms".to_owned()));
     }
 
     #[test]

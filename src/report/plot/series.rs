@@ -171,8 +171,17 @@ mod tests {
     #[test]
     fn a_rate_is_never_taken_over_an_instant() {
         let second = 1_000_000_000;
-        let samples = samples(&[(0, Some(0)), (second, Some(10)), (second + 1, Some(20)), (2 * second, Some(30)), (2 * second, Some(30))]);
-        assert_eq!(rates(&samples, Metric::MinorFaults, second / 2), [vec![(0, 10.0), (second, 10.0), (2 * second, 20.0)]]);
+        let samples = samples(&[
+            (0, Some(0)),
+            (second, Some(10)),
+            (second + 1, Some(20)),
+            (2 * second, Some(30)),
+            (2 * second, Some(30)),
+        ]);
+        assert_eq!(
+            rates(&samples, Metric::MinorFaults, second / 2),
+            [vec![(0, 10.0), (second, 10.0), (2 * second, 20.0)]]
+        );
     }
 
     #[test]
