@@ -43,6 +43,7 @@ pub mod account;
 pub mod artifact;
 pub mod cli;
 pub mod clock;
+pub mod demo;
 pub mod event;
 pub mod host;
 pub mod inspect;
