@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let verb = arguments.next();
     match verb.as_deref().and_then(OsStr::to_str) {
         // The two verbs that are not for people: the output pump's own process, and the bundled reference loader.
-        Some("output-pump") => return launch::pump::main(arguments),
+        Some(launch::pump::NAME) => return launch::pump::main(arguments),
         Some("reference-loader") => return stagemark_fixtures::loader::main(arguments),
         _ => {}
     }

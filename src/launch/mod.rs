@@ -15,4 +15,4 @@ pub mod tree;
 
 pub use child::{Command, StartError, Started, start};
 pub use output::{LogSource, Outputs};
-pub use supervise::{Control, Ended, Final, Finals, supervise};
+pub use supervise::{Control, Ended, FinalReading, Finals, supervise};

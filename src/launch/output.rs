@@ -19,6 +19,7 @@ use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{Whence, isatty, lseek, pipe2};
 
 use super::pump::{self, Ends, Outcome};
+use super::tree::TreeView;
 use crate::event::{Pid, Stream};
 use crate::sys::process::{Death, SharedPage, pty_slave, reap, set_window_size, terminal_device, window_size};
 use crate::sys::startup;
@@ -46,6 +47,8 @@ pub struct Outputs {
     interposed: Vec<Interposed>,
     /// What the command gets as its standard output and standard error; `None`: what the profiler has.
     given: [Option<OwnedFd>; 2],
+    /// Which processes are the command's: the pumps are not among them.
+    tree: Option<TreeView>,
 }
 
 /// A stream that goes through a pump.
@@ -146,6 +149,26 @@ impl Outputs {
         self.given.get_mut(target).and_then(Option::take).map_or_else(Stdio::inherit, Stdio::from)
     }
 
+    /// Keeps the pumps, also those that will be started later, out of the command's tree.
+    pub fn keep_out_of(&mut self, tree: TreeView) {
+        self.tree = Some(tree);
+        self.leave_pumps_out();
+    }
+
+    fn leave_pumps_out(&self) {
+        if let Some(tree) = &self.tree {
+            self.pumps().for_each(|pid| tree.exclude(pid));
+        }
+    }
+
+    /// The pumps that are processes now.
+    pub fn pumps(&self) -> impl Iterator<Item = Pid> + '_ {
+        self.interposed.iter().filter_map(|stream| match stream.bearer {
+            Bearer::Process(pid) => Some(pid),
+            _ => None,
+        })
+    }
+
     /// Whether a process is a pump, and so none of the command's.
     pub(super) fn is_pump(&self, pid: Pid) -> bool {
         self.interposed.iter().any(|stream| matches!(stream.bearer, Bearer::Process(pump) if pump == pid))
@@ -159,6 +182,7 @@ impl Outputs {
                 stream.go_on(pump::outcome_of(death.code));
             }
         }
+        self.leave_pumps_out();
     }
 
     /// Looks after pumps that are not processes; says whether there are any.
@@ -228,15 +252,7 @@ impl Outputs {
     }
 
     fn reap_pumps(&mut self) {
-        let pumps: Vec<Pid> = self
-            .interposed
-            .iter()
-            .filter_map(|stream| match stream.bearer {
-                Bearer::Process(pid) => Some(pid),
-                _ => None,
-            })
-            .collect();
-        for pid in pumps {
+        for pid in self.pumps().collect::<Vec<_>>() {
             match reap(pid, false) {
                 Ok(None) => {}
                 Ok(Some(death)) => self.pump_ended(death),

@@ -126,7 +126,7 @@ impl Finals {
         let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return };
         let Some(start_time) = stat_field(&stat, 22) else { return };
         let io = std::fs::read(format!("/proc/{pid}/io")).ok();
-        self.insert(pid, start_time, FinalReading { at: Mono::now(), stat, io });
+        self.insert(ProcessKey { pid, start_time }, FinalReading { at: Mono::now(), stat, io });
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -386,23 +386,24 @@ mod tests {
     #[test]
     fn readings_are_kept_by_pid_and_start_time() {
         let finals = Finals::new();
-        finals.insert(7, 100, reading("first"));
-        finals.insert(7, 200, reading("second"));
-        assert_eq!(finals.get(7, 100), Some(reading("first")));
-        assert_eq!(finals.take(7, 200), Some(reading("second")));
-        assert_eq!(finals.take(7, 200), None);
-        assert_eq!(finals.take_all(), vec![((7, 100), reading("first"))]);
+        let key = |start_time| ProcessKey { pid: 7, start_time };
+        finals.insert(key(100), reading("first"));
+        finals.insert(key(200), reading("second"));
+        assert_eq!(finals.take(&key(200)), Some(reading("second")));
+        assert_eq!(finals.take(&key(200)), None);
+        assert_eq!(finals.drain(), vec![(key(100), reading("first"))]);
+        assert_eq!(finals.drain(), vec![]);
     }
 
     #[test]
     fn too_many_readings_drop_the_oldest_and_say_so() {
         let finals = Finals::new();
         for pid in 0..FINALS_AT_MOST as Pid + 3 {
-            finals.insert(pid, 1, reading(""));
+            finals.insert(ProcessKey { pid, start_time: 1 }, reading(""));
         }
         assert_eq!(finals.dropped(), 3);
-        assert_eq!(finals.get(2, 1), None);
-        assert!(finals.get(3, 1).is_some());
+        assert_eq!(finals.take(&ProcessKey { pid: 2, start_time: 1 }), None);
+        assert!(finals.take(&ProcessKey { pid: 3, start_time: 1 }).is_some());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! command starts; from then on nothing is allowed to stop it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -16,9 +16,9 @@ use super::recorder::{Probes, Recorded, Recorder, Setup};
 use crate::artifact::Found;
 use crate::artifact::set::{self, Resolution};
 use crate::clock::{Clock, Mono};
-use crate::event::text_of;
+use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts};
-use crate::launch::tree::Tree;
+use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs, StartError};
 use crate::metric::Metric;
 use crate::probe::counters::Counters;
@@ -85,13 +85,13 @@ impl ProfileError {
 
 /// Runs the command under the profiler; returns the exit status.
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
-    launch::signals::hold_back()?;
+    launch::signals::hold();
     let program = options.argv.first().map(text_of).unwrap_or_default();
     let (folder, mut warnings) = Folder::create(options.out.as_deref(), &folder_name(&program), options.output_log)?;
 
     let directory = std::env::current_dir().unwrap_or_default();
     let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-    let Resolution { artifacts, warnings: unresolved } =
+    let Resolution { artifacts, warnings: unresolved, .. } =
         set::resolve(&options.artifacts, &options.argv, &environment, &directory);
     warnings.extend(unresolved);
 
@@ -135,16 +135,13 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     };
 
     let (sender, receiver) = channel();
-    let notify = notify::Notify::bind(environment.get(&OsString::from("NOTIFY_SOCKET")).map(|path| path.as_os_str()))?;
+    let notify = notify::Notify::bind(environment.get(OsStr::new("NOTIFY_SOCKET")).map(Path::new))?;
     let command = launch::Command { argv: options.argv.clone(), environment: notify.environment() };
     let control = Control::new()?;
     let finals = Finals::default();
     let mut outputs = Outputs::prepare()?;
     let mut logs = Vec::new();
     for source in outputs.take_sources() {
-        if let launch::LogSource::Unseen { stream, why } = &source {
-            warnings.push(format!("{}: {why}: stages by its lines cannot be seen", stream.word()));
-        }
         logs.push(log::watch(source, sender.clone())?);
     }
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
@@ -160,10 +157,10 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     // The command runs: nothing from here on may return before it has ended.
     let clock = Clock::new(started.start);
     meta.start_monotonic_ns = started.start.0;
-    let mut tree = Tree::new(started.pid, finals.clone(), host::mask_argv);
-    outputs.pump_pids().into_iter().for_each(|pid| tree.exclude(pid));
+    let tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
+    outputs.keep_out_of(tree.view());
     let view = tree.view();
-    let notified = notify.watch(sender.clone(), Box::new(move |pid| view.contains(pid)));
+    let notified = notify.watch(sender.clone(), Box::new(move |pid| belongs(&view, pid)));
     if let Err(error) = &notified {
         warnings.push(format!("notifications cannot be heard: {error}"));
     }
@@ -202,6 +199,12 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         Ok(ended) => Ok(ended.status()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether a sender is of the launch; a process that is gone by now and was never seen cannot be told.
+fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
+    let ours = view.contains(pid);
+    (ours || Path::new(&format!("/proc/{pid}")).exists()).then_some(ours)
 }
 
 /// The stage files that may be followed, each with the one-off stages of the command line.

@@ -178,7 +178,8 @@ impl Recorder {
     fn hear(&mut self, seen: Seen) {
         match seen.what {
             Observed::Line(line) => {
-                let logged = LoggedLine { at: self.clock.at(seen.at), uncertainty_ns: seen.uncertainty_ns, line };
+                let (at, line) = (self.clock.at(seen.at), line.into_line());
+                let logged = LoggedLine { at, uncertainty_ns: seen.uncertainty_ns, line };
                 if let Some(folder) = &mut self.folder {
                     folder.line(&logged);
                 }
@@ -187,6 +188,11 @@ impl Recorder {
             }
             Observed::Event(what) => {
                 let marks = self.happened(seen.at, seen.uncertainty_ns, what);
+                self.follow(marks);
+            }
+            Observed::Lost { stream, lines, bytes } => {
+                let text = format!("{lines} lines ({bytes} bytes) of {stream:?} came too fast to be matched or kept");
+                let marks = self.happened(seen.at, seen.uncertainty_ns, What::warning(text));
                 self.follow(marks);
             }
             Observed::Barrier(waiting) => {
@@ -308,7 +314,7 @@ impl Recorder {
         let budget = self.mapping_budget();
         let Probes { tree, process, mapping, counters, .. } = &mut self.probes;
         let mut readings = vec![process.tick(tree, began), counters.read()];
-        let MappingReading { reading, changes, discovered } = match closer {
+        let MappingReading { reading, changes, discovered, .. } = match closer {
             Some(limit) => mapping.look(tree, &self.artifacts, limit / 2),
             None => mapping.tick(tree, &self.artifacts, budget),
         };

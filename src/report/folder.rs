@@ -6,7 +6,6 @@ use anyhow::Context;
 
 use super::{csv, plot, terminal};
 use crate::account::StageTable;
-use crate::event::What;
 use crate::run::{self, Run};
 use crate::stage::{self, StageFile};
 
@@ -60,10 +59,8 @@ fn same_place(one: &Path, other: &Path) -> bool {
 fn rematch(run: &mut Run, file: StageFile) -> anyhow::Result<()> {
     let lines: Vec<_> =
         run.output()?.into_iter().map(|logged| (logged.at, logged.uncertainty_ns, logged.line)).collect();
-    run.events.retain(|event| !matches!(event.what, What::Mark(_) | What::LogMatch { .. }));
     let marks = stage::rematch(vec![file.clone()], &run.events, &lines, &run.samples);
-    run.events.extend(marks);
-    run.events.sort_by_key(|event| event.at);
+    run.events = stage::with_marks(&run.events, marks);
     run.meta.until = file.until.clone();
     run.meta.stages_digest = file.digest();
     run.meta.stages = file;

@@ -29,6 +29,17 @@ pub enum Condition {
     Any(Vec<Condition>),
 }
 
+impl Condition {
+    /// Whether a mapping may decide it.
+    pub fn needs_mapping(&self) -> bool {
+        match self {
+            Condition::Mapping(_) => true,
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().any(Condition::needs_mapping),
+            Condition::Log(_) | Condition::Residency(_) | Condition::Exit(_) => false,
+        }
+    }
+}
+
 /// Which artifacts must have been mapped at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
