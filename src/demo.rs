@@ -30,6 +30,8 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         (PAYLOAD / 4).to_string().as_ref(),
         "--pace".as_ref(),
         (PAYLOAD / 2).to_string().as_ref(),
+        "--hold".as_ref(),
+        "0.5".as_ref(),
         "--model".as_ref(),
         model.as_os_str(),
     ]

@@ -17,8 +17,10 @@ mod detail;
 mod discover;
 mod folder;
 mod pace;
+mod place;
 mod profile;
 mod recorder;
+mod state;
 
 pub use folder::FolderError;
 pub use profile::{Options, Then, profile};

@@ -1,5 +1,6 @@
 //! The recorder's thread: ticks, closer looks at marks, and a row for everything.
 
+use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -9,7 +10,9 @@ use super::detail::DetailLog;
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
 use super::pace::Pace;
+use super::place;
 use super::profile::Then;
+use super::state;
 use crate::artifact::Artifact;
 use crate::clock::{Clock, Mono};
 use crate::event::{ArtifactId, Event, Found, Pid, What};
@@ -39,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The first look at an artifact that was found after start.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
+/// Command lines that are kept for telling a client from a loader.
+const MOST_ARGVS: usize = 1_000;
+
 /// The probes over one launch.
 pub struct Probes {
     pub tree: Tree,
@@ -67,6 +73,10 @@ pub struct Recorder {
     pace: Pace,
     last_t: i64,
     first_mapping_seen: bool,
+    /// Processes whose end is recorded: the supervisor and the tree both see it.
+    gone: HashSet<Pid>,
+    /// The command lines that ran, as far as they are few.
+    argvs: Vec<Vec<String>>,
     stopped: bool,
     /// The reports of the stopping event, being made.
     reports: Option<JoinHandle<()>>,
@@ -120,6 +130,8 @@ impl Recorder {
             detail: DetailLog::default(),
             last_t: i64::MIN,
             first_mapping_seen: false,
+            gone: HashSet::new(),
+            argvs: Vec::new(),
             stopped: false,
             reports: None,
         }
@@ -145,6 +157,7 @@ impl Recorder {
     }
 
     fn begin(&mut self) {
+        self.look_at_state();
         let found = self.meta.artifacts.iter().map(|artifact| artifact.found.clone()).collect::<Vec<_>>();
         for (index, found) in found.into_iter().enumerate() {
             let at = self.clock.start();
@@ -164,6 +177,10 @@ impl Recorder {
         let looked = self.look(0, Some(LOOK));
         self.follow(looked.marks);
         self.meta.warnings.extend(self.probes.process.caveats());
+        if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
+            let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice));
+            self.happened(Mono::now(), Some(0), What::Warning { text: told });
+        }
         self.meta.cost = Some(self.cost());
         self.flush();
         // The reports of the end are made from the whole folder, after those of the stopping event.
@@ -205,6 +222,11 @@ impl Recorder {
     /// Records something that happened; returns the marks and matches that follow from it, not yet recorded.
     fn happened(&mut self, at: Mono, uncertainty_ns: Option<u64>, what: What) -> Vec<Event> {
         let event = Event { at: self.clock.at(at), uncertainty_ns, what };
+        if let What::Gone { pid, .. } = event.what
+            && !self.gone.insert(pid)
+        {
+            return Vec::new();
+        }
         self.note(&event);
         self.write(&event);
         let marks = self.matcher.event(&event);
@@ -229,6 +251,8 @@ impl Recorder {
                 state(*artifact, "mapped");
                 self.first_mapping_seen = true;
             }
+            What::Born { pid, .. } => drop(self.gone.remove(pid)),
+            What::Exec { argv, .. } if self.argvs.len() < MOST_ARGVS => self.argvs.push(argv.clone()),
             What::Gone { pid, .. } => self.end_of(*pid),
             What::Warning { text } => self.meta.warnings.push(text.clone()),
             What::Exit { code, signal, .. } => {
@@ -251,7 +275,13 @@ impl Recorder {
         self.meta.stages = self.matcher.stages().clone();
         self.meta.stages_digest = self.meta.stages.digest();
         self.meta.until = self.until.clone().or_else(|| self.meta.stages.until.clone());
+        self.look_at_state();
         self.write_meta();
+    }
+
+    /// What the stage file names as retained state, before the launch has had time to change it.
+    fn look_at_state(&mut self) {
+        self.meta.condition.state = state::sizes(&self.meta.stages.state, |name| std::env::var_os(name));
     }
 
     /// Records marks, each beside a closer look, and what follows from that look.

@@ -1,0 +1,41 @@
+//! Whether the prefix stands in the wrong place: a command that only talks to a daemon or another machine loads nothing
+//! in its own tree, and a report of it would be about nothing.
+
+/// Programs that have others do the loading, and where the prefix belongs instead.
+const CLIENTS: &[(&[&str], &str)] = &[
+    (&["docker", "podman", "nerdctl"], "inside the container: in front of the image's own command"),
+    (&["kubectl", "oc", "helm"], "in the pod's specification: in front of the container's command"),
+    (&["ollama"], "in front of `ollama serve`, where the models are loaded"),
+    (&["srun", "sbatch", "mpirun", "mpiexec", "pdsh"], "behind it: in front of the command that each rank runs"),
+    (&["ray"], "in front of the command that each worker runs"),
+    (&["ssh", "curl", "wget", "http"], "on the serving machine: in front of the server's command"),
+    (&["systemctl", "systemd-run"], "in the unit's ExecStart="),
+];
+
+/// What to tell of a launch in whose tree no artifact was opened. `argvs` are the command lines that ran in it.
+pub fn nothing_opened<'a>(argvs: impl IntoIterator<Item = &'a [String]>) -> String {
+    let place = argvs.into_iter().find_map(|argv| {
+        let program = argv.first()?.rsplit('/').next()?;
+        let (_, place) = CLIENTS.iter().find(|(names, _)| names.contains(&program))?;
+        Some(format!("`{program}` has others do the loading; the prefix belongs {place}"))
+    });
+    let place = place.unwrap_or_else(|| {
+        "if the model is loaded by a daemon or on another machine, the prefix belongs in front of the command that \
+         loads it; if it is loaded here, name its file with --artifact"
+            .to_owned()
+    });
+    format!("no model file was opened in this process tree: {place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_where_the_prefix_belongs() {
+        let argvs = [vec!["sh".to_owned(), "x".to_owned()], vec!["/usr/bin/docker".to_owned(), "run".to_owned()]];
+        let told = nothing_opened(argvs.iter().map(Vec::as_slice));
+        assert!(told.contains("`docker`") && told.contains("inside the container"), "{told}");
+        assert!(nothing_opened([]).contains("--artifact"));
+    }
+}
