@@ -1,10 +1,214 @@
-//! The stage table for a terminal: 80 columns.
+//! The stage table for a terminal: 80 columns, no colours, nothing that the launch printed or named can move the
+//! cursor.
 
-use crate::account::StageTable;
+use crate::account::{StageRow, StageTable, reason_of_absence};
+use crate::clock::At;
+use crate::metric::Metric;
 use crate::run::Run;
+
+use super::text::{elide, plain, wrap};
+use super::{units, words};
+
+const WIDTH: usize = 80;
+/// What stands for a value that is not known.
+const ABSENT: &str = "–";
+
+/// A column after the stage's name: its head, its width, and the metrics that it shows, to say why one is absent.
+struct Column {
+    head: &'static str,
+    width: usize,
+    metrics: &'static [Metric],
+    value: fn(&StageRow) -> Option<String>,
+}
+
+/// The name takes what these leave: 18 of 80.
+const COLUMNS: [Column; 7] = [
+    Column { head: "time (s)", width: 8, metrics: &[], value: |row| row.at().map(seconds) },
+    Column {
+        head: "mapped",
+        width: 8,
+        metrics: &[Metric::MappedPayloadBytes],
+        value: |row| bytes(row, Metric::MappedPayloadBytes),
+    },
+    Column {
+        head: "resident",
+        width: 8,
+        metrics: &[Metric::ResidentPayloadBytes],
+        value: |row| bytes(row, Metric::ResidentPayloadBytes),
+    },
+    Column { head: "RSS", width: 8, metrics: &[Metric::RssBytes], value: |row| bytes(row, Metric::RssBytes) },
+    Column { head: "anon", width: 8, metrics: &[Metric::RssAnonBytes], value: |row| bytes(row, Metric::RssAnonBytes) },
+    Column { head: "+faults", width: 7, metrics: &[Metric::MinorFaults, Metric::MajorFaults], value: faults },
+    Column {
+        head: "+read",
+        width: 8,
+        metrics: &[Metric::ReadBytes],
+        value: |row| row.deltas.get(Metric::ReadBytes).map(units::bytes),
+    },
+];
+
+fn bytes(row: &StageRow, metric: Metric) -> Option<String> {
+    row.values.get(metric).map(units::bytes)
+}
+
+fn faults(row: &StageRow) -> Option<String> {
+    let (minor, major) = (row.deltas.get(Metric::MinorFaults)?, row.deltas.get(Metric::MajorFaults)?);
+    minor.checked_add(major).map(units::count)
+}
+
+/// Seconds to the millisecond, as far as the column has room for it.
+fn seconds(at: At) -> String {
+    if at.seconds().abs() < 1e4 { format!("{:.3}", at.seconds()) } else { format!("{:.0}", at.seconds()) }
+}
 
 /// The table, what it says in words, the profiler's own cost, and warnings.
 pub fn text(run: &Run, table: &StageTable) -> String {
-    let _ = (run, table);
-    todo!()
+    let mut page = Page::default();
+    table_of_stages(&mut page, table);
+    page.blank();
+    words::gap(table).iter().for_each(|sentence| page.line(sentence));
+    host_account(&mut page, table);
+    absences(&mut page, run, table);
+    page.blank();
+    page.line(&words::condition(run));
+    page.line(&words::stopping_event(run, table));
+    page.line(&exit(run));
+    if let Some(cost) = cost(run) {
+        page.line(&cost);
+    }
+    let said = run.meta.warnings.iter().map(|text| format!("warning: {}", plain(text)));
+    let lost = run.meta.losses.iter().map(|text| format!("lost: {}", plain(text)));
+    let torn = run.gaps.iter().map(|text| format!("not read: {}", plain(text)));
+    let wrong = table.problems.iter().map(|text| format!("contradiction: {}", plain(text)));
+    let notes: Vec<String> = said.chain(lost).chain(torn).chain(wrong).collect();
+    if !notes.is_empty() {
+        page.blank();
+        notes.iter().for_each(|note| page.line(note));
+    }
+    page.blank();
+    // Paths are not broken, so that they can be copied.
+    page.raw(&format!("run       {}", plain(&run.folder.display().to_string())));
+    page.raw(&format!("timeline  {}", plain(&run.folder.join("timeline.svg").display().to_string())));
+    page.text
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn raw(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    /// A paragraph, its further lines indented.
+    fn line(&mut self, text: &str) {
+        for (index, line) in wrap(text, WIDTH - 2).into_iter().enumerate() {
+            self.raw(&if index == 0 { line } else { format!("  {line}") });
+        }
+    }
+
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+}
+
+fn table_of_stages(page: &mut Page, table: &StageTable) {
+    let name = WIDTH - COLUMNS.iter().map(|column| column.width + 1).sum::<usize>();
+    let mut head = format!("{:<name$}", "stage");
+    COLUMNS.iter().for_each(|column| head.push_str(&format!(" {:>1$}", column.head, column.width)));
+    page.raw(&head);
+    for row in table.reached() {
+        let stage = plain(&row.outcome.stage);
+        // A name that is too long has a line of its own: it is what the reader will look for.
+        let mut line = if stage.chars().count() <= name {
+            format!("{stage:<name$}")
+        } else {
+            page.raw(&elide(&stage, WIDTH));
+            " ".repeat(name)
+        };
+        for column in &COLUMNS {
+            let value = (column.value)(row).unwrap_or_else(|| ABSENT.to_owned());
+            line.push_str(&format!(" {:>1$}", elide(&value, column.width), column.width));
+        }
+        page.raw(&line);
+    }
+    for row in table.rows.iter().filter(|row| row.at().is_none()) {
+        page.line(&words::missing(row));
+    }
+    if table.reached().next().is_some() {
+        page.raw("time since start; memory at the stage; +faults and +read since the stage before");
+    }
+}
+
+/// The host account at the stopping event, or at the last stage reached.
+fn host_account(page: &mut Page, table: &StageTable) {
+    let Some(row) = table.last_stage_reached() else { return };
+    let stage = plain(&row.outcome.stage);
+    page.line(&match (row.host_low.map(units::bytes), row.host_high.map(units::bytes)) {
+        (Some(low), Some(high)) => format!("Host memory of the launch at {stage}: at least {low}, at most {high}."),
+        (Some(low), None) => format!("Host memory of the launch at {stage}: at least {low}; no upper bound is known."),
+        (None, Some(high)) => format!("Host memory of the launch at {stage}: at most {high}; no lower bound is known."),
+        (None, None) => format!("Host memory of the launch at {stage} is not known: parts of it are absent."),
+    });
+}
+
+/// Why cells of the table are absent: each reason once, with the columns that it is for.
+fn absences(page: &mut Page, run: &Run, table: &StageTable) {
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    for column in &COLUMNS {
+        for row in table.reached().filter(|row| (column.value)(row).is_none()) {
+            let at = row.sampled.or(row.at()).unwrap_or(At(i64::MAX));
+            let why = column.metrics.iter().find_map(|metric| reason_of_absence(run, *metric, at));
+            let why = match why {
+                Some(why) => plain(why),
+                None if row.sampled.is_none() => "no sample was taken".to_owned(),
+                None => "no reason recorded".to_owned(),
+            };
+            let columns = match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+                Some((_, columns)) => columns,
+                None => &mut reasons.push_mut((why, Vec::new())).1,
+            };
+            let head = column.head.trim_start_matches('+');
+            if !columns.contains(&head) {
+                columns.push(head);
+            }
+        }
+    }
+    for (reason, columns) in reasons {
+        page.line(&format!("{ABSENT} {}: {reason}", columns.join(", ")));
+    }
+}
+
+fn exit(run: &Run) -> String {
+    match &run.meta.exit {
+        None => "exit: not recorded; the command was still running, or the profiler was killed".to_owned(),
+        Some(exit) => {
+            let how = match (exit.code, exit.signal) {
+                (Some(code), _) => format!("status {code}"),
+                (None, Some(signal)) => format!("signal {signal}"),
+                (None, None) => "status not known".to_owned(),
+            };
+            let stopped = if exit.stopped { ", stopped at the stopping event" } else { "" };
+            format!("exit: {how} after {}{stopped}", units::time(exit.at))
+        }
+    }
+}
+
+fn cost(run: &Run) -> Option<String> {
+    let cost = run.meta.cost.as_ref()?;
+    let interval = match cost.interval_ns {
+        same if same == run.meta.interval_ns => units::duration(same),
+        last => format!("{}, at the end {}", units::duration(run.meta.interval_ns), units::duration(last)),
+    };
+    Some(format!(
+        "{}; {} ticks ({interval}), {} late, median {}, p99 {}",
+        words::cost(run)?,
+        cost.ticks,
+        cost.late_ticks,
+        units::duration(cost.tick_cost_median_ns),
+        units::duration(cost.tick_cost_p99_ns)
+    ))
 }

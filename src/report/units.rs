@@ -63,15 +63,17 @@ pub fn time(at: At) -> String {
     if at.0 < 0 { format!("-{}", duration(at.0.unsigned_abs())) } else { duration(at.0.unsigned_abs()) }
 }
 
-/// A length of time in nanoseconds.
+/// A length of time in nanoseconds: `20 ms` where that is exact, else `12.3 ms`.
 pub fn duration(ns: u64) -> String {
-    match ns {
-        0 => "0 s".to_owned(),
-        1..1_000 => format!("{ns} ns"),
-        1_000..999_500 => format!("{} µs", significant(ns as f64 / 1e3)),
-        999_500..999_500_000 => format!("{} ms", significant(ns as f64 / 1e6)),
-        _ => format!("{} s", significant(ns as f64 / 1e9)),
-    }
+    let (unit, name) = match ns {
+        0 => return "0 s".to_owned(),
+        1..1_000 => (1, "ns"),
+        1_000..999_500 => (1_000, "µs"),
+        999_500..999_500_000 => (1_000_000, "ms"),
+        _ => (1_000_000_000, "s"),
+    };
+    let number = if ns.is_multiple_of(unit) { (ns / unit).to_string() } else { significant(ns as f64 / unit as f64) };
+    format!("{number} {name}")
 }
 
 #[cfg(test)]
@@ -99,7 +101,7 @@ mod tests {
     fn times_and_counts_have_units() {
         assert_eq!(duration(12_345_678), "12.3 ms");
         assert_eq!(duration(999_900_000), "1.00 s");
-        assert_eq!(time(At(-5_000)), "-5.00 µs");
+        assert_eq!(time(At(-5_000)), "-5 µs");
         assert_eq!(count(974), "974");
         assert_eq!(count(65_537), "65.5k");
         assert_eq!(count(999_999), "1.00M");

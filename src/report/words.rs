@@ -8,27 +8,38 @@ use crate::stage::Status;
 use super::text::plain;
 use super::units;
 
-/// The gap between mapped and resident, a sentence a line: how much of the payload was in memory at each stage.
+/// The gap between mapped and resident, a sentence a line: how much of the payload was in memory at each stage. Stages
+/// in a row of which the same is to be said share a sentence.
 pub fn gap(table: &StageTable) -> Vec<String> {
-    let mut sentences: Vec<String> = Vec::new();
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
     for row in table.reached() {
-        let get = |metric| row.values.get(metric);
+        let what = payload(row);
         let stage = plain(&row.outcome.stage);
-        let (Some(payload), Some(resident)) = (get(Metric::PayloadBytes), get(Metric::ResidentPayloadBytes)) else {
-            sentences.push(format!("At {stage} the resident payload is not known."));
-            continue;
-        };
-        let unit = units::byte_unit(payload);
-        let share = format!("{} of {} {}", units::bytes_in(resident, unit), units::bytes_in(payload, unit), unit.name);
-        let mapped = match get(Metric::MappedPayloadBytes) {
-            Some(0) => ", none of it mapped".to_owned(),
-            Some(mapped) if mapped == payload => ", all of it mapped".to_owned(),
-            Some(mapped) => format!(", {} {} of it mapped", units::bytes_in(mapped, unit), unit.name),
-            None => String::new(),
-        };
-        sentences.push(format!("At {stage} {share} of the payload was resident{mapped}."));
+        match said.last_mut() {
+            Some((same, stages)) if *same == what => stages.push(stage),
+            _ => said.push((what, vec![stage])),
+        }
     }
-    sentences
+    let sentence = |(what, stages): (String, Vec<String>)| match stages.as_slice() {
+        [first, .., last] => format!("From {first} to {last} {what}."),
+        stages => format!("At {} {what}.", stages.concat()),
+    };
+    said.into_iter().map(sentence).collect()
+}
+
+fn payload(row: &StageRow) -> String {
+    let get = |metric| row.values.get(metric);
+    let (Some(payload), Some(resident)) = (get(Metric::PayloadBytes), get(Metric::ResidentPayloadBytes)) else {
+        return "the resident payload is not known".to_owned();
+    };
+    let unit = units::byte_unit(payload);
+    let shown = |bytes| units::bytes_in(bytes, unit);
+    let mapped = match get(Metric::MappedPayloadBytes) {
+        Some(0) => ", none mapped".to_owned(),
+        Some(mapped) => format!(", {} mapped", shown(mapped)),
+        None => String::new(),
+    };
+    format!("{} of {} {} of the payload was resident{mapped}", shown(resident), shown(payload), unit.name)
 }
 
 /// What was true at start.

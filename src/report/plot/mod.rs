@@ -5,12 +5,15 @@
 //! value is a gap, and a panel says why it has none. Colours are Okabe and Ito's, which differ for every kind of
 //! colour vision.
 
+use std::borrow::Cow;
+
 mod font;
 mod marks;
 mod panels;
 mod scale;
 mod scene;
 mod series;
+mod smooth;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +22,7 @@ use crate::clock::At;
 use crate::event::What;
 use crate::metric::Metric;
 use crate::run::Run;
+use crate::sample::Sample;
 
 use super::text::plain;
 use super::{units, words};
@@ -58,14 +62,28 @@ fn view(run: &Run, table: &StageTable) -> (At, At, At) {
         _ => end,
     };
     // A run of no length still needs an axis.
-    let shown = if shown.0.saturating_sub(first.0) < 1_000 { At(first.0.saturating_add(1_000_000)) } else { shown };
+    let shown = if shown <= first { At(first.0.saturating_add(1_000_000)) } else { shown };
     // What is long before the start tells nothing of the launch.
     (first.max(At(-shown.0.abs() / 20)), shown, end)
 }
 
+/// What the panels draw: a run, its samples thinned to what the picture can show.
+struct Shown<'run> {
+    run: &'run Run,
+    samples: Cow<'run, [Sample]>,
+}
+
+/// From how many samples on thinning is worth its while.
+const MANY: usize = 20_000;
+
 fn compose(run: &Run, table: &StageTable) -> Scene {
     let (from, to, end) = view(run, table);
     let axis = TimeAxis { from: from.0, to: to.0, left: LEFT, right: RIGHT };
+    let samples = match run.samples.len() {
+        0..MANY => Cow::from(&run.samples),
+        _ => Cow::from(series::thin(&run.samples, |t| axis.x(t))),
+    };
+    let shown = Shown { run, samples };
     let mut scene = Scene { title: title(run), description: words::gap(table).join(" "), ..Scene::default() };
     scene.rect((0, 0), (WIDTH, scene::HEIGHT), Palette::PAPER);
 
@@ -95,7 +113,7 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
     let panels = Panel::stack(list_bottom, band, axis_bottom);
 
     // Lines lie over the panels' data, and under their notes.
-    let drawn = panels::draw(&mut scene, run, table, &axis, &panels);
+    let drawn = panels::draw(&mut scene, &shown, table, &axis, &panels);
     mark_lines(&mut scene, table, &axis, &panels);
     mark_labels(&mut scene, &marks, &placement, list_bottom, panels[0].top);
     panels::values_at_marks(&mut scene, table, &axis, &panels[0], &drawn.payload);
@@ -186,21 +204,12 @@ fn least_interval(run: &Run) -> i64 {
     i64::try_from(tick / 2).unwrap_or(i64::MAX).max(1)
 }
 
-/// The last time at which a metric should have been known, to ask why it was not.
-fn last(run: &Run) -> At {
-    run.samples.last().map_or(At(i64::MAX), |sample| sample.t)
-}
-
 /// Why a metric has no value anywhere in a run.
-fn never(run: &Run, metric: Metric) -> Option<String> {
-    if run.samples.iter().any(|sample| sample.values.get(metric).is_some()) {
+fn never(shown: &Shown, metric: Metric) -> Option<String> {
+    if shown.samples.iter().any(|sample| sample.values.get(metric).is_some()) {
         return None;
     }
-    let why = if run.samples.is_empty() {
-        "the run has no samples".to_owned()
-    } else {
-        let reason = crate::account::reason_of_absence(run, metric, last(run));
-        reason.map_or_else(|| "no reason recorded".to_owned(), plain)
-    };
-    Some(why)
+    let Some(last) = shown.samples.last() else { return Some("the run has no samples".to_owned()) };
+    let reason = crate::account::reason_of_absence(shown.run, metric, last.t);
+    Some(reason.map_or_else(|| "no reason recorded".to_owned(), plain))
 }

@@ -3,11 +3,10 @@
 use super::scale::{Quantity, TimeAxis, ValueAxis};
 use super::scene::{Colour, Point, Scene, Side, Text};
 use super::series::{self, Stretch};
-use super::{font, least_interval, never};
+use super::{Shown, font, least_interval, never};
 use crate::account::{StageRow, StageTable};
 use crate::metric::{Metric, Values};
 use crate::report::units;
-use crate::run::Run;
 
 /// The picture's colours, after Okabe and Ito.
 pub struct Palette;
@@ -85,25 +84,25 @@ pub struct Drawn {
 }
 
 /// Draws all panels' data and headers.
-pub fn draw(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) -> Drawn {
+pub fn draw(scene: &mut Scene, shown: &Shown, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) -> Drawn {
     let mut notes = Vec::new();
-    let payload = payload(scene, run, table, axis, panels[0], &mut notes);
-    resident_set(scene, run, table, axis, panels[1], &mut notes);
-    faults(scene, run, axis, panels[2], &mut notes);
-    reads(scene, run, axis, panels[3], &mut notes);
+    let payload = payload(scene, shown, table, axis, panels[0], &mut notes);
+    resident_set(scene, shown, table, axis, panels[1], &mut notes);
+    faults(scene, shown, axis, panels[2], &mut notes);
+    reads(scene, shown, axis, panels[3], &mut notes);
     Drawn { payload, notes }
 }
 
 fn payload(
     scene: &mut Scene,
-    run: &Run,
+    shown: &Shown,
     table: &StageTable,
     axis: &TimeAxis,
     panel: Panel,
     notes: &mut Vec<Text>,
 ) -> ValueAxis {
     use Metric::{MappedPayloadBytes, PayloadBytes, ResidentPayloadBytes};
-    let samples = &run.samples;
+    let samples = &shown.samples;
     let of = |metric: Metric| move |values: &Values| values.get(metric);
     let total = series::stretches(samples, of(PayloadBytes));
     let mapped = series::stretches(samples, of(MappedPayloadBytes));
@@ -152,20 +151,20 @@ fn payload(
     }
     header(scene, panel, "Payload", keys);
     let names = [(PayloadBytes, "payload"), (MappedPayloadBytes, "mapped"), (ResidentPayloadBytes, "resident payload")];
-    absent(scene, notes, run, panel, &names);
+    absent(scene, notes, shown, panel, &names);
     scale
 }
 
 fn resident_set(
     scene: &mut Scene,
-    run: &Run,
+    shown: &Shown,
     table: &StageTable,
     axis: &TimeAxis,
     panel: Panel,
     notes: &mut Vec<Text>,
 ) {
     use Metric::{RssAnonBytes, RssBytes, RssFileBytes, RssShmemBytes};
-    let samples = &run.samples;
+    let samples = &shown.samples;
     let anon = series::stretches(samples, |values| values.get(RssAnonBytes));
     let file = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes]));
     let shmem = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes, RssShmemBytes]));
@@ -175,6 +174,11 @@ fn resident_set(
     let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
 
     grid(scene, axis, &scale, !(anon.is_empty() && total.is_empty()));
+    if !anon.is_empty() {
+        for (begin, end) in series::gaps(samples, |values| values.get(RssAnonBytes)) {
+            scene.hatch((axis.x(begin.0), panel.top), (axis.x(end.0), panel.bottom), Palette::HATCH);
+        }
+    }
     // From the highest of the stack down, each over the one before.
     fill(scene, axis, &scale, &shmem, straight, Palette::PURPLE);
     fill(scene, axis, &scale, &file, straight, Palette::SKY);
@@ -189,8 +193,8 @@ fn resident_set(
     };
     let peak = table.last_stage_reached().and_then(|row| row.peak(RssBytes)).and_then(|peak| peak.low);
     let text = match peak {
-        Some(peak) => format!("all, peak ≥ {}", units::bytes(peak)),
-        None => "all".to_owned(),
+        Some(peak) => format!("total, peak ≥ {}", units::bytes(peak)),
+        None => "total".to_owned(),
     };
     entry(&total, Looks::Line(Palette::INK), &text);
     entry(&shmem, Looks::Fill(Palette::PURPLE), "shared memory");
@@ -203,14 +207,14 @@ fn resident_set(
         (RssFileBytes, "file-backed"),
         (RssShmemBytes, "shared memory"),
     ];
-    absent(scene, notes, run, panel, &names);
+    absent(scene, notes, shown, panel, &names);
 }
 
-fn faults(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
+fn faults(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
     use Metric::{MajorFaults, MinorFaults};
-    let least = least_interval(run);
-    let minor = series::rates(&run.samples, MinorFaults, least);
-    let major = series::rates(&run.samples, MajorFaults, least);
+    let least = least_interval(shown.run);
+    let minor = series::rates(&shown.samples, MinorFaults, least);
+    let major = series::rates(&shown.samples, MajorFaults, least);
     let largest = series::largest(&minor).max(series::largest(&major));
     let scale = ValueAxis::new(Quantity::PerSecond, largest, panel.top, panel.bottom);
     grid(scene, axis, &scale, !(minor.is_empty() && major.is_empty()));
@@ -224,15 +228,15 @@ fn faults(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &m
         keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: none_or("major", &major) });
     }
     header(scene, panel, "Page faults", keys);
-    absent(scene, notes, run, panel, &[(MinorFaults, "minor faults"), (MajorFaults, "major faults")]);
-    too_few(notes, run, panel, MinorFaults, minor.is_empty() && major.is_empty());
+    absent(scene, notes, shown, panel, &[(MinorFaults, "minor faults"), (MajorFaults, "major faults")]);
+    too_few(notes, shown, panel, MinorFaults, minor.is_empty() && major.is_empty());
 }
 
-fn reads(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
+fn reads(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
     use Metric::{RcharBytes, ReadBytes};
-    let least = least_interval(run);
-    let storage = series::rates(&run.samples, ReadBytes, least);
-    let asked = series::rates(&run.samples, RcharBytes, least);
+    let least = least_interval(shown.run);
+    let storage = series::rates(&shown.samples, ReadBytes, least);
+    let asked = series::rates(&shown.samples, RcharBytes, least);
     let largest = series::largest(&storage).max(series::largest(&asked));
     let scale = ValueAxis::new(Quantity::BytesPerSecond, largest, panel.top, panel.bottom);
     grid(scene, axis, &scale, !(storage.is_empty() && asked.is_empty()));
@@ -246,8 +250,8 @@ fn reads(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &mu
         keys.push(Key { looks: Looks::Line(Palette::ORANGE), text: none_or("asked for by read()", &asked) });
     }
     header(scene, panel, "Reads", keys);
-    absent(scene, notes, run, panel, &[(ReadBytes, "bytes from storage"), (RcharBytes, "bytes asked for")]);
-    too_few(notes, run, panel, ReadBytes, storage.is_empty() && asked.is_empty());
+    absent(scene, notes, shown, panel, &[(ReadBytes, "bytes from storage"), (RcharBytes, "bytes asked for")]);
+    too_few(notes, shown, panel, ReadBytes, storage.is_empty() && asked.is_empty());
 }
 
 /// The sum of some parts, where all are known.
@@ -414,9 +418,9 @@ fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
 }
 
 /// Says in the panel what it has no values of, and why.
-fn absent(scene: &mut Scene, notes: &mut Vec<Text>, run: &Run, panel: Panel, names: &[(Metric, &str)]) {
+fn absent(scene: &mut Scene, notes: &mut Vec<Text>, shown: &Shown, panel: Panel, names: &[(Metric, &str)]) {
     let missing: Vec<(&str, String)> =
-        names.iter().filter_map(|(metric, name)| Some((*name, never(run, *metric)?))).collect();
+        names.iter().filter_map(|(metric, name)| Some((*name, never(shown, *metric)?))).collect();
     // Several that are missing for one reason are said at once.
     let mut lines: Vec<(Vec<&str>, String)> = Vec::new();
     for (name, reason) in missing {
@@ -443,8 +447,8 @@ fn absent(scene: &mut Scene, notes: &mut Vec<Text>, run: &Run, panel: Panel, nam
 }
 
 /// Says why there is no rate though there are values.
-fn too_few(notes: &mut Vec<Text>, run: &Run, panel: Panel, metric: Metric, nothing: bool) {
-    if nothing && never(run, metric).is_none() {
+fn too_few(notes: &mut Vec<Text>, shown: &Shown, panel: Panel, metric: Metric, nothing: bool) {
+    if nothing && never(shown, metric).is_none() {
         let at = ((super::LEFT + super::RIGHT) / 2, (panel.top + panel.bottom) / 2 + KEY_EM / 3);
         let text = "too few samples for a rate".to_owned();
         notes.push(Text { at, side: Side::Middle, em: KEY_EM, colour: Palette::GREY, text });

@@ -15,9 +15,9 @@ pub struct TimeAxis {
 impl TimeAxis {
     /// Where a time stands; times outside stand at the edge.
     pub fn x(&self, t: i64) -> i32 {
-        let span = i128::from(self.to) - i128::from(self.from);
-        let done = (i128::from(t) - i128::from(self.from)).clamp(0, span);
-        self.left + ((i128::from(self.right - self.left) * done + span / 2) / span) as i32
+        let span = (self.to - self.from) as f64;
+        let done = (t.saturating_sub(self.from) as f64 / span).clamp(0.0, 1.0);
+        self.left + (f64::from(self.right - self.left) * done).round() as i32
     }
 
     fn unit(&self) -> (f64, &'static str) {
@@ -44,6 +44,8 @@ impl TimeAxis {
         let (unit, name) = self.unit();
         let span = (self.to - self.from) as f64;
         let step = decimal_step(span / unit / 10.0);
+        // There is nothing between two nanoseconds.
+        let step = if unit == 1.0 { step.max(1.0) } else { step };
         let first = (self.from as f64 / unit / step).ceil() as i64;
         let last = (self.to as f64 / unit / step).floor() as i64;
         let ticks = (first..=last).map(|n| {

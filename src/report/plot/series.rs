@@ -5,6 +5,59 @@ use crate::clock::At;
 use crate::metric::{Metric, Values};
 use crate::sample::Sample;
 
+/// What the panels draw: of these no peak may be lost.
+const DRAWN: [Metric; 11] = [
+    Metric::PayloadBytes,
+    Metric::MappedPayloadBytes,
+    Metric::ResidentPayloadBytes,
+    Metric::RssBytes,
+    Metric::RssAnonBytes,
+    Metric::RssFileBytes,
+    Metric::RssShmemBytes,
+    Metric::MinorFaults,
+    Metric::MajorFaults,
+    Metric::RcharBytes,
+    Metric::ReadBytes,
+];
+
+/// Far fewer samples that look the same: of each column of pixels the first and the last, those with the smallest and
+/// the largest value of each figure that is drawn, and those where a figure begins or ceases to be known. A rate is
+/// then at least one over a column.
+pub fn thin(samples: &[Sample], x: impl Fn(i64) -> i32) -> Vec<Sample> {
+    let mut kept: Vec<usize> = Vec::new();
+    let mut begin = 0;
+    while begin < samples.len() {
+        let column = x(samples[begin].t.0);
+        let end = begin + samples[begin..].partition_point(|sample| x(sample.t.0) <= column);
+        kept.extend([begin, end - 1]);
+        let mut smallest = [(u64::MAX, begin); DRAWN.len()];
+        let mut largest = [(0, begin); DRAWN.len()];
+        let mut before = None;
+        for (index, sample) in samples.iter().enumerate().take(end).skip(begin) {
+            let mut known = 0u32;
+            for (place, metric) in DRAWN.into_iter().enumerate() {
+                let Some(value) = sample.values.get(metric) else { continue };
+                known |= 1 << place;
+                if value < smallest[place].0 {
+                    smallest[place] = (value, index);
+                }
+                if value > largest[place].0 {
+                    largest[place] = (value, index);
+                }
+            }
+            if before.is_some_and(|before| before != known) {
+                kept.extend([index - 1, index]);
+            }
+            before = Some(known);
+        }
+        kept.extend(smallest.iter().chain(&largest).map(|(_, index)| *index));
+        begin = end;
+    }
+    kept.sort_unstable();
+    kept.dedup();
+    kept.into_iter().map(|index| samples[index].clone()).collect()
+}
+
 /// Values at times, without a gap between the first and the last.
 pub type Stretch = Vec<(i64, f64)>;
 
@@ -94,7 +147,7 @@ pub fn columns(stretch: &[(i64, f64)], x: impl Fn(i64) -> i32) -> Vec<(i32, f64)
     let mut rest = stretch;
     while let Some(&(t, first)) = rest.first() {
         let column = x(t);
-        let length = rest.iter().take_while(|(t, _)| x(*t) == column).count();
+        let length = rest.partition_point(|(t, _)| x(*t) <= column);
         let (here, later) = rest.split_at(length);
         rest = later;
         let mut smallest = 0;

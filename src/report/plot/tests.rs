@@ -43,3 +43,39 @@ fn pictures_to_look_at() {
     run.samples.truncate(1);
     std::fs::write(Path::new(&folder).join("one-sample.png"), png(&run, &table(&run)).unwrap()).unwrap();
 }
+
+/// Half a million samples: the picture is as fast as that of a hundred, and no peak is lost.
+#[test]
+fn a_long_run_is_thinned() {
+    let (mut run, _) = load("lazy");
+    let pattern = run.samples.clone();
+    run.samples = (0..500_000)
+        .map(|index| {
+            let mut sample = pattern[index * pattern.len() / 500_000].clone();
+            sample.t = At(index as i64 * 20_000_000);
+            sample
+        })
+        .collect();
+    run.samples[250_001].values.set(Metric::RssBytes, 5 << 30);
+    run.meta.until = None;
+    run.meta.exit = None;
+    let began = std::time::Instant::now();
+    let table = table(&run);
+    eprintln!("accounted in {:?}", began.elapsed());
+    let began = std::time::Instant::now();
+    let picture = compose(&run, &table);
+    eprintln!("composed in {:?}", began.elapsed());
+    let began = std::time::Instant::now();
+    let bytes = picture.svg().unwrap().len();
+    eprintln!("{bytes} bytes of svg in {:?}", began.elapsed());
+    let points: usize = picture
+        .shapes
+        .iter()
+        .map(|shape| match shape {
+            scene::Shape::Area { points, .. } | scene::Shape::Line { points, .. } => points.len(),
+            _ => 0,
+        })
+        .sum();
+    assert!(points < 150_000, "{points}");
+    assert!(picture.svg().unwrap().contains("4 GiB"), "the axis reaches to the one high sample");
+}
