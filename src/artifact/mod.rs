@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::text_of;
 pub use crate::event::{ArtifactId, Found};
 use extent::Ranges;
 use header::HeaderReader;
@@ -92,17 +93,17 @@ pub struct Artifact {
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     /// The file could not be opened or read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", text_of(path))]
     Io {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
     /// The header contradicts itself or the file.
-    #[error("{}: at byte {offset}: {problem}", path.display())]
+    #[error("{}: at byte {offset}: {problem}", text_of(path))]
     Malformed { path: PathBuf, offset: u64, problem: String },
     /// A directory, a device, a loop of links…
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {problem}", text_of(path))]
     NotAModel { path: PathBuf, problem: String },
 }
 

@@ -3,8 +3,8 @@
 //! PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. What names, types and shapes the tensors have stands in a pickle,
 //! which is a program and is never run: a storage goes by its entry's name, and tensors that share it are one.
 //!
-//! Read here by hand, not by a library of archives: these take the stated number of entries as the size of their
-//! tables, and an offset in each error is wanted.
+//! Read here by hand, not by a library of archives: the usual one (zip 9.8) reserves its table by the number of entries
+//! that the file states, which ends the process on a false one, and an offset in each error is wanted.
 
 use std::collections::HashMap;
 
