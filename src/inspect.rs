@@ -134,7 +134,7 @@ struct Largest {
 #[derive(Serialize)]
 struct Total {
     files: usize,
-    size_bytes: u64,
+    size_bytes: Option<u64>,
     payload_bytes: Option<u64>,
     overhead_bytes: Option<u64>,
     tensors: Option<usize>,
@@ -172,19 +172,19 @@ impl Total {
     fn of(files: &[File]) -> Total {
         let mut bytes_by_dtype = BTreeMap::new();
         for (dtype, bytes) in files.iter().flat_map(|file| &file.bytes_by_dtype) {
-            *bytes_by_dtype.entry(dtype.clone()).or_insert(0) += bytes;
+            let sum = bytes_by_dtype.entry(dtype.clone()).or_insert(0u64);
+            *sum = sum.saturating_add(*bytes);
         }
+        // Absent where a part is. A sum past 2^64, which sparse files can feign, is no figure either.
+        let sum = |of: fn(&File) -> Option<u64>| files.iter().try_fold(0u64, |sum, file| sum.checked_add(of(file)?));
         Total {
             files: files.len(),
-            size_bytes: files.iter().map(|file| file.size_bytes).sum(),
-            payload_bytes: files.iter().map(|file| file.payload_bytes).sum(),
-            overhead_bytes: files.iter().map(|file| file.overhead_bytes).sum(),
+            size_bytes: sum(|file| Some(file.size_bytes)),
+            payload_bytes: sum(|file| file.payload_bytes),
+            overhead_bytes: sum(|file| file.overhead_bytes),
             tensors: files.iter().map(|file| file.tensors).sum(),
             bytes_by_dtype,
-            resident_payload_bytes: files
-                .iter()
-                .map(|file| file.resident_bytes.filter(|_| file.payload_bytes.is_some()))
-                .sum(),
+            resident_payload_bytes: sum(|file| file.resident_bytes.filter(|_| file.payload_bytes.is_some())),
         }
     }
 }
@@ -237,7 +237,7 @@ fn table(files: &[File], total: &Total) -> String {
         file.notes.iter().for_each(|note| table.line("note", note));
     }
     table.heading(&format!("In all: {} file{}", total.files, if total.files == 1 { "" } else { "s" }));
-    table.bytes("size", Some(total.size_bytes), "");
+    table.bytes("size", total.size_bytes, "");
     table.bytes(
         "payload",
         total.payload_bytes,

@@ -177,7 +177,7 @@ impl Artifact {
     pub fn watched_ranges(&self) -> Ranges {
         match &self.layout {
             Ok(layout) => layout.payload.clone(),
-            Err(_) => Ranges::from_iter([0..self.size]),
+            Err(_) => std::iter::once(0..self.size).collect(),
         }
     }
 }

@@ -111,6 +111,8 @@ fn is_one_of(argument: &OsStr, flags: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn of(line: &[&str]) -> Vec<(String, bool)> {
