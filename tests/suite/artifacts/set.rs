@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stagemark::artifact::Format;
-use stagemark::artifact::set::{Resolution, has_model_name, resolve};
+use stagemark::artifact::set::{Resolution, discover, has_model_name, resolve};
 use stagemark::event::Found;
 use stagemark_fixtures::models::{self, Fill, TensorSpec};
 use tempfile::TempDir;
@@ -363,6 +363,22 @@ fn a_local_path_goes_before_a_hub_id() {
     let resolution = launched_with(&["vllm", "serve", "org/name"], &environment, folder.path());
     assert_eq!(names(&resolution), ["m.safetensors"]);
     assert_eq!(resolution.artifacts[0].found, Found::CommandLine);
+}
+
+#[test]
+fn what_is_discovered_is_looked_at() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    model(at("model.safetensors"));
+    torch(at("weights.bin"));
+    std::fs::write(at("data.bin"), "some bytes").unwrap();
+    std::fs::write(at("net.onnx"), "onnx").unwrap();
+    let found = |name: &str| discover(&at(name)).unwrap();
+    assert_eq!(found("model.safetensors").unwrap().found, Found::Discovered);
+    assert_eq!(found("weights.bin").unwrap().format, Format::TorchZip);
+    assert_eq!(found("net.onnx").unwrap().payload_bytes(), None);
+    assert!(found("data.bin").is_none());
+    assert!(discover(&at("missing.pt")).is_err());
 }
 
 #[test]
