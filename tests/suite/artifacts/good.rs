@@ -126,7 +126,23 @@ fn the_storages_of_a_torch_zip_are_its_payload() {
     assert_eq!(layout.payload, payload(&model));
     assert_eq!(layout.tensors.len(), 4);
     assert_eq!(layout.tensors[0].name, "m/data/0");
-    assert_eq!(layout.by_dtype, BTreeMap::from([("unknown".into(), model.payload_bytes())]));
+    assert_eq!(layout.by_dtype, BTreeMap::from([("float32".into(), 4132), ("bfloat16".into(), 154)]));
+    let dtypes: Vec<_> = layout.tensors.iter().map(|tensor| tensor.dtype.as_str()).collect();
+    assert_eq!(dtypes, ["float32", "bfloat16", "int8", "float32"]);
+}
+
+#[test]
+fn a_pickle_that_is_wrong_about_a_storage_is_not_believed() {
+    let folder = TempDir::new().unwrap();
+    let mut specs = mixed();
+    specs[0].dtype = "I8".into();
+    specs[1].dtype = "of the future".into();
+    specs[3].length += 1;
+    let model = models::torch_zip(&folder.path().join("m.pt"), &specs, Fill::Pattern).unwrap();
+    let layout = layout(&model.path, Format::TorchZip);
+    assert_eq!(layout.payload, payload(&model));
+    // The first has a length that its type can have; the last does not.
+    assert_eq!(layout.by_dtype, BTreeMap::from([("int8".into(), 4000), ("unknown".into(), 154 + 133)]));
 }
 
 #[test]

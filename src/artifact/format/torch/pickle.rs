@@ -73,10 +73,12 @@ impl<'a> Machine<'a> {
             b'K' => self.number(1)?,
             b'M' => self.number(2)?,
             b'J' => self.number(4)?,
-            // LONG1: a length, then as many bytes. A negative number would come out wrong, and then fits no storage.
+            // LONG1: a length, then as many bytes. A negative or larger number comes out wrong, and fits no storage.
             0x8a => {
                 let [length] = self.take()?;
-                self.number(length.into())?;
+                let bytes = self.bytes(length.into())?;
+                let number = bytes.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+                self.stack.push(Value::Number(number));
             }
             b'G' => self.other(8)?,
             // Bytes and byte strings: a length, then as many bytes.
