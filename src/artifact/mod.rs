@@ -28,7 +28,7 @@ use header::HeaderReader;
 pub enum Format {
     Safetensors,
     Gguf,
-    /// A zip file as `torch.save` writes it.
+    /// A zip file as `torch.save` writes it. Its tensors are its storages, by the names of their entries.
     TorchZip,
     /// The pickle stream that `torch.save` wrote before zip: recognised, never read.
     TorchLegacy,
@@ -41,9 +41,9 @@ pub enum Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     pub name: String,
-    /// The format's own word for it (`F32`, `BF16`, `Q4_K`, `type 39`); empty where the header does not say.
+    /// The format's own word for it (`BF16`, `Q4_K`, `type 200`, `bfloat16`); empty where the header does not say.
     pub dtype: String,
-    /// Elements per dimension; empty where the header does not say.
+    /// Elements per dimension, in the file's order (GGUF: the innermost first); empty where the header does not say.
     pub shape: Vec<u64>,
     /// First byte in the file.
     pub offset: u64,
