@@ -116,7 +116,7 @@ impl<'a> Machine<'a> {
             b'b' | b'a' | b'0' => self.drop(1)?,
             b's' => self.drop(2)?,
             // SETITEMS, APPENDS, ADDITEMS, POP_MARK.
-            b'u' | b'e' | 0x90 | b'1' => drop(self.to_mark()?),
+            b'u' | b'e' | 0x90 | b'1' => drop(self.pop_mark()?),
             b'Q' => {
                 if let Value::Storage { key, kind, elements } = self.stack.pop()? {
                     self.found.insert(key.to_owned(), Storage { kind, elements });
@@ -205,7 +205,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Takes everything above the last mark, and the mark.
-    fn to_mark(&mut self) -> Option<Vec<Value<'a>>> {
+    fn pop_mark(&mut self) -> Option<Vec<Value<'a>>> {
         let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark))?;
         let above = self.stack.split_off(mark + 1);
         self.stack.pop();
@@ -213,7 +213,7 @@ impl<'a> Machine<'a> {
     }
 
     fn tuple(&mut self) -> Option<()> {
-        let tuple = match self.to_mark()?[..] {
+        let tuple = match self.pop_mark()?[..] {
             [Value::Text("storage"), Value::Class(kind), Value::Text(key), Value::Text(_), Value::Number(elements)] => {
                 Value::Storage { key, kind, elements }
             }
