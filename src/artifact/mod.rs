@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::text_of;
 pub use crate::event::{ArtifactId, Found};
 use extent::Ranges;
 use header::HeaderReader;
@@ -27,7 +28,7 @@ use header::HeaderReader;
 pub enum Format {
     Safetensors,
     Gguf,
-    /// A zip file as `torch.save` writes it.
+    /// A zip file as `torch.save` writes it. Its tensors are its storages, by the names of their entries.
     TorchZip,
     /// The pickle stream that `torch.save` wrote before zip: recognised, never read.
     TorchLegacy,
@@ -40,9 +41,9 @@ pub enum Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     pub name: String,
-    /// The format's own word for it (`F32`, `BF16`, `Q4_K`, `type 39`); empty where the header does not say.
+    /// The format's own word for it (`BF16`, `Q4_K`, `type 200`, `bfloat16`); empty where the header does not say.
     pub dtype: String,
-    /// Elements per dimension; empty where the header does not say.
+    /// Elements per dimension, in the file's order (GGUF: the innermost first); empty where the header does not say.
     pub shape: Vec<u64>,
     /// First byte in the file.
     pub offset: u64,
@@ -92,17 +93,17 @@ pub struct Artifact {
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     /// The file could not be opened or read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", text_of(path))]
     Io {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
     /// The header contradicts itself or the file.
-    #[error("{}: at byte {offset}: {problem}", path.display())]
+    #[error("{}: at byte {offset}: {problem}", text_of(path))]
     Malformed { path: PathBuf, offset: u64, problem: String },
     /// A directory, a device, a loop of links…
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {problem}", text_of(path))]
     NotAModel { path: PathBuf, problem: String },
 }
 
@@ -176,7 +177,7 @@ impl Artifact {
     pub fn watched_ranges(&self) -> Ranges {
         match &self.layout {
             Ok(layout) => layout.payload.clone(),
-            Err(_) => Ranges::from_iter([0..self.size]),
+            Err(_) => std::iter::once(0..self.size).collect(),
         }
     }
 }

@@ -199,6 +199,16 @@ fn place(
             length,
         });
     }
+    // Two tensors may be one and the same bytes, but not lie across each other.
+    tensors.sort_by_key(|tensor| (tensor.offset, tensor.length));
+    for pair in tensors.windows(2) {
+        let [first, second] = pair else { continue };
+        let shared = (first.offset, first.length) == (second.offset, second.length);
+        if second.offset < first.offset + first.length && !shared {
+            return Err(reader
+                .malformed(second.offset, format!("tensor {:?} begins within tensor {:?}", second.name, first.name)));
+        }
+    }
     let notes = (unknown > 0)
         .then(|| format!("{unknown} tensors are of a type that is not known here; each is taken to end where the next begins, padding included"));
     Ok((tensors, notes.into_iter().collect()))

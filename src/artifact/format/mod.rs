@@ -10,7 +10,6 @@ mod torch;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::extent::Ranges;
 use super::header::HeaderReader;
 use super::{ArtifactError, Format, Layout, Tensor};
 
@@ -61,7 +60,7 @@ pub fn read(path: &Path, reader: &mut HeaderReader) -> (Format, Result<Parsed, A
 /// A file without a header: all of it is payload.
 pub fn raw(size: u64) -> Layout {
     Layout {
-        payload: Ranges::from_iter([0..size]),
+        payload: std::iter::once(0..size).collect(),
         by_dtype: BTreeMap::from([(UNKNOWN_DTYPE.to_owned(), size)]),
         ..Layout::default()
     }

@@ -83,7 +83,7 @@ fn place(reader: &HeaderReader, json: &[u8], data: u64, header: Header) -> Resul
                 return Err(reader.malformed(
                     at,
                     format!(
-                        "tensor {name:?} has {} bytes, which is not what {} of shape {:?} takes",
+                        "tensor {name:?} has {} bytes, which is not what {:?} of shape {:?} takes",
                         end - begin,
                         entry.dtype,
                         entry.shape.0

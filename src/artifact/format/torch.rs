@@ -1,10 +1,13 @@
 //! The zip files of `torch.save` and TorchScript: one storage an entry, stored without compression, under `data/`.
 //!
-//! PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. What names, types and shapes the tensors have stands in a pickle,
-//! which is a program and is never run: a storage goes by its entry's name, and tensors that share it are one.
+//! PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. What names and shapes the tensors have stands in a pickle, which is
+//! a program and is never run: a storage goes by its entry's name, and tensors that share it are one. Only the number
+//! types of storages are picked out of it ([`pickle`]).
 //!
-//! Read here by hand, not by a library of archives: these take the stated number of entries as the size of their
-//! tables, and an offset in each error is wanted.
+//! Read here by hand, not by a library of archives: the usual one (zip 9.8) reserves its table by the number of entries
+//! that the file states, which ends the process on a false one, and an offset in each error is wanted.
+
+mod pickle;
 
 use std::collections::HashMap;
 
@@ -49,19 +52,19 @@ struct Entry {
 pub fn read(reader: &mut HeaderReader) -> Result<Option<Parsed>, ArtifactError> {
     let directory = find(reader)?;
     let mut cursor = Cursor::new(reader, directory.offset..directory.offset + directory.bytes);
-    let (mut storages, mut pickled) = (Vec::new(), false);
+    let (mut storages, mut pickled) = (Vec::new(), None);
     // Not reserved by the count: each record is read before there is one more.
     for _ in 0..directory.entries {
         let entry = record(&mut cursor)?;
-        pickled |= matches!(entry.name.split_once('/'), Some((_, "data.pkl")));
         if is_storage(&entry.name) {
             storages.push(entry);
+        } else if matches!(entry.name.split_once('/'), Some((_, "data.pkl"))) {
+            pickled = Some(entry);
         }
     }
     let digest = cursor.digest();
-    if !pickled {
-        return Ok(None);
-    }
+    let Some(pickled) = pickled else { return Ok(None) };
+    let said = number_types(reader, pickled, directory.offset);
 
     let mut names = HashMap::new();
     for entry in &storages {
@@ -74,7 +77,13 @@ pub fn read(reader: &mut HeaderReader) -> Result<Option<Parsed>, ArtifactError> 
     let mut tensors = Vec::new();
     for entry in storages {
         let at = entry.at;
-        tensors.push((at, storage(reader, entry, directory.offset)?));
+        let mut tensor = storage(reader, entry, directory.offset)?;
+        if let Some((_, key)) = tensor.name.split_once("/data/")
+            && let Some(said) = said.get(key).filter(|said| said.bytes() == Some(tensor.length))
+        {
+            tensor.dtype = said.kind.dtype.to_owned();
+        }
+        tensors.push((at, tensor));
     }
     tensors.sort_by_key(|(_, tensor)| (tensor.offset, tensor.length));
     for pair in tensors.windows(2) {
@@ -85,6 +94,22 @@ pub fn read(reader: &mut HeaderReader) -> Result<Option<Parsed>, ArtifactError> 
     }
     let tensors = tensors.into_iter().map(|(_, tensor)| tensor).collect();
     Ok(Some(Parsed { layout: Layout::of(tensors, Vec::new()), digest }))
+}
+
+/// What the pickle says of the storages. One that cannot be read, or is larger than a model's, says nothing: payload
+/// does not depend on it.
+fn number_types(reader: &mut HeaderReader, entry: Entry, directory: u64) -> HashMap<String, pickle::Storage> {
+    const LONGEST: u64 = 32 << 20;
+    let Ok(place) = storage(reader, entry, directory) else { return HashMap::new() };
+    if place.length > LONGEST {
+        return HashMap::new();
+    }
+    // Allocated by a length that lies within the file and within the bound.
+    let mut bytes = vec![0; place.length as usize];
+    match reader.read_at(place.offset, &mut bytes) {
+        Ok(()) => pickle::storages(&bytes),
+        Err(_) => HashMap::new(),
+    }
 }
 
 /// `NAME/data/0`, and in TorchScript `NAME/constants/0`.
@@ -210,7 +235,7 @@ fn record(cursor: &mut Cursor) -> Result<Entry, ArtifactError> {
     Ok(Entry { at, name, flags, method, stored, original, local })
 }
 
-/// Finds a storage's bytes behind its local header.
+/// Finds an entry's bytes behind its local header.
 fn storage(reader: &mut HeaderReader, entry: Entry, directory: u64) -> Result<Tensor, ArtifactError> {
     const ENCRYPTED: u16 = 1;
     const SIZES_FOLLOW: u16 = 1 << 3;

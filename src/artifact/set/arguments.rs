@@ -111,6 +111,8 @@ fn is_one_of(argument: &OsStr, flags: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn of(line: &[&str]) -> Vec<(String, bool)> {
@@ -126,6 +128,7 @@ mod tests {
     fn models_stand_where_servers_take_them() {
         assert_eq!(models(&["vllm", "serve", "org/name", "--port", "8000"]), ["org/name"]);
         assert_eq!(models(&["vllm", "serve", "--port", "8000", "org/name"]), ["org/name"]);
+        assert_eq!(models(&["vllm", "serve", "--trust-remote-code", "--seed=1", "org/name"]), ["org/name"]);
         assert_eq!(
             models(&["python", "-m", "vllm.entrypoints.openai.api_server", "--model=org/name"]).last().unwrap(),
             "org/name"

@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{Artifact, Format};
+use super::{Artifact, ArtifactError, Format};
 use crate::event::{Found, text_of};
 use arguments::Argument;
 
@@ -68,6 +68,25 @@ pub fn has_model_name(path: &OsStr) -> bool {
     digest.len() == 64
         && digest.iter().all(u8::is_ascii_hexdigit)
         && path.parent().and_then(Path::file_name) == Some(OsStr::new("blobs"))
+}
+
+/// Opens a file that the tree was seen to open or map; `None` if it is no model after all.
+///
+/// # Errors
+/// Where it cannot be opened, or is not a regular file.
+pub fn discover(path: &Path) -> Result<Option<Artifact>, ArtifactError> {
+    if_model(path, Found::Discovered)
+}
+
+/// A file that nobody declared is an artifact if its content is a model's, or if its name is that of a model format
+/// which is not read here. `.bin` is too common a name to go by, and a script is none whatever it holds.
+fn if_model(path: &Path, found: Found) -> Result<Option<Artifact>, ArtifactError> {
+    if arguments::is_script(path) {
+        return Ok(None);
+    }
+    let by_name = has_model_name(path.as_os_str()) && !folder::has_extension(path, &["bin"]);
+    let artifact = Artifact::open(path, found)?;
+    Ok(Some(artifact).filter(|artifact| artifact.format != Format::Unknown || by_name))
 }
 
 /// A search in progress.
@@ -130,22 +149,15 @@ impl Search {
 
     /// A file that stands on the command line: most are no model.
     fn named_file(&mut self, path: &Path) {
-        if arguments::is_script(path) {
-            return;
-        }
         if index::is_index(path) || folder::split(path).is_some() {
             if let Ok(members) = folder::members(path) {
                 self.members(members, &Found::CommandLine);
             }
             return;
         }
-        match Artifact::open(path, Found::CommandLine) {
-            Ok(artifact) if artifact.format != Format::Unknown => self.take(artifact),
-            // By name a model of a format that is not read here. `.bin` is too common a name to go by.
-            Ok(artifact) if has_model_name(path.as_os_str()) && !folder::has_extension(path, &["bin"]) => {
-                self.take(artifact);
-            }
-            Ok(_) => {}
+        match if_model(path, Found::CommandLine) {
+            Ok(Some(artifact)) => self.take(artifact),
+            Ok(None) => {}
             Err(error) if has_model_name(path.as_os_str()) => self.fail(error.to_string()),
             Err(_) => {}
         }

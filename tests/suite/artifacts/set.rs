@@ -1,0 +1,397 @@
+//! Which files a launch is about.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use stagemark::artifact::Format;
+use stagemark::artifact::set::{Resolution, discover, has_model_name, resolve};
+use stagemark::event::Found;
+use stagemark_fixtures::models::{self, Fill, TensorSpec};
+use tempfile::TempDir;
+
+use super::mixed;
+
+fn declared(path: &Path) -> Resolution {
+    resolve(&[path.to_owned()], &[], &BTreeMap::new(), Path::new("/"))
+}
+
+fn launched(line: &[&str], directory: &Path) -> Resolution {
+    launched_with(line, &[], directory)
+}
+
+fn launched_with(line: &[&str], environment: &[(&str, &Path)], directory: &Path) -> Resolution {
+    let argv: Vec<OsString> = line.iter().map(OsString::from).collect();
+    let environment = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    resolve(&[], &argv, &environment, directory)
+}
+
+/// The names of the files found.
+fn names(resolution: &Resolution) -> Vec<String> {
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    resolution.artifacts.iter().map(|artifact| name(&artifact.path)).collect()
+}
+
+fn model(path: PathBuf) -> PathBuf {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    models::safetensors(&path, &mixed(), Fill::Pattern).unwrap();
+    path
+}
+
+fn torch(path: PathBuf) -> PathBuf {
+    models::torch_zip(&path, &mixed(), Fill::Pattern).unwrap();
+    path
+}
+
+#[track_caller]
+fn assert_warns(resolution: &Resolution, parts: &[&str]) {
+    let fits = |warning: &String| parts.iter().all(|part| warning.contains(part));
+    assert!(resolution.warnings.iter().any(fits), "{:?} has none with all of {parts:?}", resolution.warnings);
+    assert!(resolution.failures > 0);
+}
+
+#[track_caller]
+fn assert_quiet(resolution: &Resolution) {
+    assert!(resolution.warnings.is_empty(), "{:?}", resolution.warnings);
+    assert_eq!(resolution.failures, 0);
+}
+
+#[test]
+fn a_folder_is_what_its_index_names() {
+    let folder = TempDir::new().unwrap();
+    models::sharded(folder.path(), 2, &mixed(), Fill::Pattern).unwrap();
+    model(folder.path().join("consolidated.safetensors"));
+    model(folder.path().join("other.safetensors"));
+    torch(folder.path().join("pytorch_model-00001-of-00001.bin"));
+    std::fs::write(
+        folder.path().join("pytorch_model.bin.index.json"),
+        r#"{"weight_map":{"a":"pytorch_model-00001-of-00001.bin"}}"#,
+    )
+    .unwrap();
+    let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    for path in [folder.path().to_owned(), folder.path().join("model.safetensors.index.json")] {
+        let resolution = declared(&path);
+        assert_eq!(names(&resolution), shards);
+        assert!(resolution.artifacts.iter().all(|artifact| artifact.found == Found::Declared));
+        assert_quiet(&resolution);
+        let resolution = launched(&["serve-it", path.to_str().unwrap()], Path::new("/"));
+        assert_eq!(names(&resolution), shards);
+        assert!(resolution.artifacts.iter().all(|artifact| artifact.found == Found::CommandLine));
+    }
+}
+
+#[test]
+fn a_folder_without_an_index_is_the_files_that_loaders_take() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let now = || {
+        let resolution = declared(folder.path());
+        assert_quiet(&resolution);
+        names(&resolution)
+    };
+    std::fs::write(at("config.json"), "{}").unwrap();
+    std::fs::write(at("notes.bin"), "not a model").unwrap();
+    std::fs::create_dir(at("deeper.safetensors")).unwrap();
+    torch(at("training_args.bin"));
+    torch(at("pytorch_model.bin"));
+    models::torch_legacy(&at("old.pth"), 100).unwrap();
+    assert_eq!(names(&declared(folder.path())), ["old.pth", "pytorch_model.bin"]);
+    std::fs::remove_file(at("old.pth")).unwrap();
+    torch(at("consolidated.00.pth"));
+    assert_eq!(now(), ["pytorch_model.bin"]);
+    let about = models::Gguf::default();
+    models::gguf(&at("q4.gguf"), &about, &[(TensorSpec::flat("a", "F32", 8, 4), 0)], Fill::Pattern).unwrap();
+    assert_eq!(now(), ["q4.gguf"]);
+    model(at("consolidated.safetensors"));
+    assert_eq!(now(), ["consolidated.safetensors"]);
+    model(at("a.safetensors"));
+    model(at("B.SAFETENSORS"));
+    assert_eq!(now(), ["B.SAFETENSORS", "a.safetensors"]);
+}
+
+#[test]
+fn an_index_leads_nowhere_else() {
+    let folder = TempDir::new().unwrap();
+    let outside = model(folder.path().join("outside.safetensors"));
+    let inside = folder.path().join("inside");
+    model(inside.join("sub/good.safetensors"));
+    let index = inside.join("model.safetensors.index.json");
+    let names_in = |shards: &[&str]| {
+        let map: Vec<_> = shards.iter().enumerate().map(|(at, shard)| format!("\"t{at}\":{shard:?}")).collect();
+        std::fs::write(&index, format!("{{\"metadata\":{{}},\"weight_map\":{{{}}}}}", map.join(","))).unwrap();
+        declared(&index)
+    };
+    let good = "sub/good.safetensors";
+    for shard in ["../outside.safetensors", outside.to_str().unwrap(), "sub/../../outside.safetensors", "./x", ""] {
+        let resolution = names_in(&[good, shard]);
+        assert_eq!(names(&resolution), ["good.safetensors"], "{shard:?}");
+        assert_warns(&resolution, &["refuses", index.to_str().unwrap()]);
+    }
+    let resolution = names_in(&[good, "missing.safetensors"]);
+    assert_eq!(names(&resolution), ["good.safetensors"]);
+    assert_warns(&resolution, &["missing.safetensors", "cannot be had"]);
+
+    for text in ["", "{", "[]", "{\"weight_map\":3}", "{\"weight_map\":{\"a\":3}}", "{}"] {
+        std::fs::write(&index, text).unwrap();
+        assert_warns(&declared(&index), &[index.to_str().unwrap(), "no index of shards"]);
+    }
+    std::fs::write(&index, "[".repeat(1 << 20)).unwrap();
+    assert_warns(&declared(&index), &["no index of shards"]);
+}
+
+#[test]
+fn one_part_of_a_split_file_brings_all() {
+    let folder = TempDir::new().unwrap();
+    let tensors = [(TensorSpec::flat("a", "F32", 8, 4), 0)];
+    let parts = models::gguf_split(&folder.path().join("m"), 3, &tensors, Fill::Pattern).unwrap();
+    let all = ["m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"];
+    assert_eq!(names(&declared(&parts[1].path)), all);
+    assert_eq!(names(&launched(&["llama-server", "-m", all[0]], folder.path())), all);
+    std::fs::remove_file(&parts[2].path).unwrap();
+    let resolution = declared(&parts[0].path);
+    assert_eq!(names(&resolution), all[..2]);
+    assert_warns(&resolution, &["m-00003-of-00003.gguf", "split"]);
+}
+
+#[test]
+fn a_file_is_taken_once_however_often_it_is_named() {
+    let folder = TempDir::new().unwrap();
+    let path = model(folder.path().join("m.safetensors"));
+    symlink(&path, folder.path().join("link.safetensors")).unwrap();
+    std::fs::hard_link(&path, folder.path().join("hard.safetensors")).unwrap();
+    let resolution = launched(
+        &["x", "m.safetensors", "link.safetensors", "--also=hard.safetensors", "./m.safetensors"],
+        folder.path(),
+    );
+    assert_eq!(names(&resolution), ["m.safetensors"]);
+    let through = declared(&folder.path().join("link.safetensors"));
+    assert_eq!(through.artifacts[0].path, folder.path().join("link.safetensors"));
+    assert_eq!(through.artifacts[0].real_path, path.canonicalize().unwrap());
+}
+
+#[test]
+fn loops_end() {
+    let folder = TempDir::new().unwrap();
+    model(folder.path().join("m.safetensors"));
+    symlink(folder.path(), folder.path().join("loop")).unwrap();
+    symlink("self.safetensors", folder.path().join("self.safetensors")).unwrap();
+    let resolution = declared(&folder.path().join("loop/loop/loop"));
+    assert_eq!(names(&resolution), ["m.safetensors"]);
+    assert_warns(&resolution, &["self.safetensors", "symbolic links"]);
+    assert_warns(&declared(&folder.path().join("self.safetensors")), &["symbolic links"]);
+}
+
+#[test]
+fn raw_is_said() {
+    let folder = TempDir::new().unwrap();
+    models::raw(&folder.path().join("weights"), 5000, Fill::Pattern).unwrap();
+    let resolution = resolve(&["raw:weights".into()], &[], &BTreeMap::new(), folder.path());
+    assert_eq!(resolution.artifacts[0].format, Format::Raw);
+    assert_eq!(resolution.artifacts[0].payload_bytes(), Some(5000));
+    assert_quiet(&resolution);
+    let resolution = resolve(&["weights".into()], &[], &BTreeMap::new(), folder.path());
+    assert_eq!(resolution.artifacts[0].payload_bytes(), None);
+    assert_warns(&resolution, &["weights", "unknown"]);
+    assert_warns(&resolve(&["raw:none".into()], &[], &BTreeMap::new(), folder.path()), &["none", "No such file"]);
+    assert_warns(&resolve(&[".".into()], &[], &BTreeMap::new(), folder.path()), &["no model files"]);
+}
+
+#[test]
+fn a_bad_artifact_is_a_warning_and_is_still_one() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("bad.safetensors");
+    std::fs::write(&path, (1u64 << 63).to_le_bytes()).unwrap();
+    let resolution = declared(&path);
+    assert_eq!(names(&resolution), ["bad.safetensors"]);
+    assert_warns(&resolution, &[path.to_str().unwrap(), "at byte 0", "9223372036854775808"]);
+}
+
+#[test]
+fn only_models_of_a_command_line_are_artifacts() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    model(at("model.safetensors"));
+    model(at("blob-without-extension"));
+    model(at("script.py"));
+    std::fs::write(at("data.bin"), "some bytes").unwrap();
+    std::fs::write(at("text.txt"), "words").unwrap();
+    std::fs::write(at("start.sh"), "#!/bin/sh").unwrap();
+    std::fs::create_dir(at("empty")).unwrap();
+    torch(at("weights.bin"));
+    std::fs::write(at("net.onnx"), "onnx").unwrap();
+    let line = [
+        "./start.sh",
+        "script.py",
+        "start.sh",
+        "text.txt",
+        "data.bin",
+        "empty",
+        "--config=text.txt",
+        "--",
+        "-",
+        "--weights=weights.bin",
+        "blob-without-extension",
+        "model.safetensors",
+        "https://example.org/a/b?c=d",
+        "org/name",
+        "--prompt",
+        "tell me\nmore",
+        "/dev/null",
+        "",
+        "--=",
+        "=",
+        "net.onnx",
+    ];
+    let resolution = launched(&line, folder.path());
+    assert_eq!(names(&resolution), ["weights.bin", "blob-without-extension", "model.safetensors", "net.onnx"]);
+    // Only the file whose format is not read gives a warning.
+    assert_eq!(resolution.warnings.len(), 1, "{:?}", resolution.warnings);
+    assert_warns(&resolution, &["net.onnx", "unknown"]);
+
+    assert_quiet(&launched(&["python", "-c", "open('model.safetensors')", "x"], folder.path()));
+    assert!(launched(&["python", "-c", "model.safetensors"], folder.path()).artifacts.is_empty());
+    assert!(launched(&["convert", "--outfile", "model.safetensors"], folder.path()).artifacts.is_empty());
+    assert!(launched(&[], folder.path()).artifacts.is_empty());
+    let strange = vec!["x".into(), OsString::from_vec(b"\xff/\xfe".to_vec()), OsString::from("y".repeat(1 << 17))];
+    assert_quiet(&resolve(&[], &strange, &BTreeMap::new(), folder.path()));
+}
+
+#[test]
+fn declared_files_silence_the_command_line() {
+    let folder = TempDir::new().unwrap();
+    let path = model(folder.path().join("a.safetensors"));
+    model(folder.path().join("b.safetensors"));
+    let argv = ["x".into(), "b.safetensors".into()];
+    assert_eq!(names(&resolve(&[path], &argv, &BTreeMap::new(), folder.path())), ["a.safetensors"]);
+}
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A cache with two revisions of `org/name`, as links to blobs.
+fn cache(folder: &Path) -> PathBuf {
+    let model_folder = folder.join("models--org--name");
+    let snapshot = model_folder.join("snapshots").join(COMMIT);
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::create_dir_all(model_folder.join("refs/pr")).unwrap();
+    std::fs::write(model_folder.join("refs/main"), COMMIT).unwrap();
+    std::fs::write(model_folder.join("refs/pr/1"), format!("{COMMIT}\n")).unwrap();
+    std::fs::write(model_folder.join("refs/evil"), "../../../..").unwrap();
+    std::fs::write(model_folder.join("refs/gone"), "f".repeat(40)).unwrap();
+    let blobs = model_folder.join("blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    models::sharded(&blobs, 2, &mixed(), Fill::Pattern).unwrap();
+    for (blob, name) in [
+        ("model-00001-of-00002.safetensors", "a".repeat(64)),
+        ("model-00002-of-00002.safetensors", "b".repeat(64)),
+        ("model.safetensors.index.json", "c".repeat(40)),
+    ] {
+        std::fs::rename(blobs.join(blob), blobs.join(&name)).unwrap();
+        symlink(format!("../../blobs/{name}"), snapshot.join(blob)).unwrap();
+    }
+    blobs
+}
+
+#[test]
+fn a_hub_id_is_resolved_where_the_loader_would_look() {
+    let folder = TempDir::new().unwrap();
+    let hub = folder.path().join("huggingface/hub");
+    let blobs = cache(&hub);
+    let home = folder.path().join("home");
+    std::fs::create_dir_all(home.join(".cache")).unwrap();
+    symlink(folder.path().join("huggingface"), home.join(".cache/huggingface")).unwrap();
+    let hf_home = folder.path().join("huggingface");
+    let expected = Found::HubCache { repository: "org/name".into(), revision: COMMIT.into() };
+    let serve: &[&str] = &["vllm", "serve", "org/name"];
+    for (line, name, value) in [
+        (serve, "HF_HUB_CACHE", hub.as_path()),
+        (serve, "HUGGINGFACE_HUB_CACHE", &hub),
+        (serve, "HF_HOME", &hf_home),
+        (serve, "HF_HOME", Path::new("huggingface")),
+        (serve, "XDG_CACHE_HOME", folder.path()),
+        (serve, "HOME", &home),
+        (&["python", "-m", "server", "--model", "org/name"], "HF_HOME", &hf_home),
+        (&["python", "-m", "server", "--model=org/name"], "HF_HOME", &hf_home),
+        (&["server", "--model-path", "org/name", "--revision", "pr/1"], "HF_HOME", &hf_home),
+        (&["server", "--revision=main", "--model-id", "org/name"], "HF_HOME", &hf_home),
+        (&["server", "-m", "org/name", "--revision", COMMIT], "HF_HOME", &hf_home),
+        (&["llama-server", "-hf", "org/name:Q4_K_M"], "HF_HOME", &hf_home),
+    ] {
+        let resolution = launched_with(line, &[(name, value)], folder.path());
+        assert_quiet(&resolution);
+        assert_eq!(names(&resolution).len(), 2, "{line:?} {name}");
+        for artifact in &resolution.artifacts {
+            assert_eq!(artifact.found, expected);
+            assert_eq!(artifact.real_path.parent(), Some(blobs.canonicalize().unwrap().as_path()));
+            assert!(has_model_name(artifact.real_path.as_os_str()));
+        }
+    }
+    // HF_HUB_CACHE goes before HF_HOME.
+    let empty = folder.path().join("empty");
+    let both = [("HF_HUB_CACHE", empty.as_path()), ("HF_HOME", &hf_home)];
+    assert_warns(&launched_with(serve, &both, folder.path()), &["org/name", empty.to_str().unwrap(), "--artifact"]);
+}
+
+#[test]
+fn a_hub_id_that_is_not_cached_is_a_warning() {
+    let folder = TempDir::new().unwrap();
+    cache(folder.path());
+    let with = |line: &[&str]| {
+        let resolution = launched_with(line, &[("HF_HUB_CACHE", folder.path())], Path::new("/"));
+        assert!(resolution.artifacts.is_empty());
+        resolution
+    };
+    let place = folder.path().to_str().unwrap();
+    assert_warns(&with(&["vllm", "serve", "org/other"]), &["org/other", place, "not in the local cache"]);
+    for revision in ["evil", "gone", "../main", "/etc/hostname", "v9"] {
+        let line = ["vllm", "serve", "org/name", "--revision", revision];
+        assert_warns(&with(&line), &["org/name", place]);
+    }
+    assert_warns(&launched(&["vllm", "serve", "org/name"], Path::new("/")), &["HF_HOME"]);
+    for no_id in ["../name", "org/../name", "a/b/c", "org/", "/name", "org/na me", "org/.."] {
+        assert_quiet(&with(&["vllm", "serve", no_id]));
+    }
+}
+
+#[test]
+fn a_local_path_goes_before_a_hub_id() {
+    let folder = TempDir::new().unwrap();
+    cache(folder.path());
+    model(folder.path().join("org/name/m.safetensors"));
+    let environment = [("HF_HUB_CACHE", folder.path())];
+    let resolution = launched_with(&["vllm", "serve", "org/name"], &environment, folder.path());
+    assert_eq!(names(&resolution), ["m.safetensors"]);
+    assert_eq!(resolution.artifacts[0].found, Found::CommandLine);
+}
+
+#[test]
+fn what_is_discovered_is_looked_at() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    model(at("model.safetensors"));
+    torch(at("weights.bin"));
+    std::fs::write(at("data.bin"), "some bytes").unwrap();
+    std::fs::write(at("net.onnx"), "onnx").unwrap();
+    let found = |name: &str| discover(&at(name)).unwrap();
+    assert_eq!(found("model.safetensors").unwrap().found, Found::Discovered);
+    assert_eq!(found("weights.bin").unwrap().format, Format::TorchZip);
+    assert_eq!(found("net.onnx").unwrap().payload_bytes(), None);
+    assert!(found("data.bin").is_none());
+    assert!(discover(&at("missing.pt")).is_err());
+}
+
+#[test]
+fn names_of_models() {
+    for name in ["/a/m.safetensors", "m.GGUF", "x.pt", "x.bin", "/a.b/c.ckpt", "a.onnx_data", "w.npz"] {
+        assert!(has_model_name(OsStr::new(name)), "{name}");
+    }
+    let digest = "0123456789abcdef".repeat(4);
+    assert!(has_model_name(OsStr::new(&format!("/c/blobs/{digest}"))));
+    assert!(has_model_name(OsStr::new(&format!("/c/blobs/sha256-{digest}"))));
+    for name in ["", "/", "safetensors", ".bin", "a.py", "a.so", "a.json", "/x.pt/y", "m.safetensors (deleted)"] {
+        assert!(!has_model_name(OsStr::new(name)), "{name}");
+    }
+    assert!(!has_model_name(OsStr::new(&format!("/c/{digest}"))));
+    assert!(!has_model_name(OsStr::new(&format!("/c/blobs/{}", &digest[1..]))));
+}
