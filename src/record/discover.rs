@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, statfs};
 
-use crate::artifact::{Artifact, Format, Found};
+use crate::artifact::{Artifact, set};
 
 /// What became of a file that was found.
 pub enum Discovered {
@@ -55,9 +55,9 @@ fn open(path: PathBuf) -> Discovered {
             path.display()
         ));
     }
-    match Artifact::open(&path, Found::Discovered) {
-        Ok(artifact) if artifact.format == Format::Unknown => Discovered::Left(String::new()),
-        Ok(artifact) => Discovered::Artifact(Box::new(artifact)),
+    match set::discover(&path) {
+        Ok(Some(artifact)) => Discovered::Artifact(Box::new(artifact)),
+        Ok(None) => Discovered::Left(String::new()),
         Err(error) => Discovered::Left(error.to_string()),
     }
 }
