@@ -252,6 +252,7 @@ impl fmt::Display for Condition {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -484,6 +484,7 @@ fn edit_distance(left: &str, right: &str) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::stage::condition::{ExitIs, Mapped};

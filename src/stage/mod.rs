@@ -275,4 +275,5 @@ fn follows_from_matching(what: &What) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

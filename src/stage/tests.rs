@@ -95,7 +95,9 @@ fn a_missing_mark_has_a_reason() {
     assert_eq!(outcomes(&after, &[])[1].reason, "waits for `a`, which was not reached");
 }
 
-fn recorded() -> (Vec<Event>, Vec<(At, Option<u64>, Line)>, Vec<Sample>) {
+type Logged = (At, Option<u64>, Line);
+
+fn recorded() -> (Vec<Event>, Vec<Logged>, Vec<Sample>) {
     let line =
         |at, text: &str| (At(at), Some(2), Line { stream: Stream::Stdout, bytes: text.into(), end: LineEnd::Newline });
     let sample = |t, resident: u64| {

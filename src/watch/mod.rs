@@ -168,6 +168,7 @@ fn name_of(stream: Stream) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -553,6 +553,7 @@ fn mark_at(stage: &str, path: &Path, limit: Duration) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
