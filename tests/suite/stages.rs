@@ -481,13 +481,20 @@ fn a_file_that_was_cut_is_read_from_its_start() {
 fn no_line_of_a_file_is_lost_to_a_slow_recorder() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    let total = 80_000usize;
-    let block: Vec<u8> = (0..total).flat_map(|number| format!("{number:0999}\n").into_bytes()).collect();
+    let (filling, total) = ([b'y'; 4000], 20_000u32);
+    let mut block = Vec::new();
+    for number in 0..total {
+        block.extend_from_slice(&number.to_be_bytes().map(|byte| byte | 0x80));
+        block.extend_from_slice(&filling);
+        block.push(b'\n');
+    }
     assert!(block.len() > 2 * MOST_QUEUED);
     std::fs::write(&path, block).unwrap();
     let (watch, seen) = followed(&path, 0);
     for number in 0..total {
-        assert_eq!(next_line(&seen).2.bytes, format!("{number:0999}").into_bytes());
+        let line = next_line(&seen).2;
+        assert_eq!(line.bytes[..4], number.to_be_bytes().map(|byte| byte | 0x80));
+        assert_eq!(line.bytes.len(), 4 + filling.len());
     }
     watch.finish();
 }
