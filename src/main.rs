@@ -1,5 +1,6 @@
 //! Dispatch, print the error, exit status.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -11,7 +12,8 @@ fn main() -> ExitCode {
             Some(stage) => match stagemark::watch::notify::mark(stage) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
-                    eprintln!("stagemark: {error:#}");
+                    // With nowhere to say it, the status says it.
+                    let _ = writeln!(std::io::stderr(), "stagemark: {error:#}");
                     ExitCode::FAILURE
                 }
             },

@@ -27,7 +27,7 @@ use crate::launch::LogSource;
 /// Longest piece of a line that is kept, in bytes.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
-/// How much of one source may be on its way to the recorder, in bytes, [`QUEUED_LINE`] a line included.
+/// How much of one source may be on its way to the recorder, in bytes: the lines' own, and 192 a line for what carries them.
 pub const MOST_QUEUED: usize = 32 << 20;
 
 /// What a line on its way takes beside its own bytes: itself, its place in the channel, the allocator's part.

@@ -21,7 +21,8 @@ use std::time::Duration;
 use crate::clock::Mono;
 use crate::event::{Stream, What};
 
-/// How long a watcher waits before it looks again, in milliseconds: what bounds the uncertainty of what it sees next.
+/// How long a log is waited on before it is looked at again, in milliseconds: what bounds the uncertainty of the next
+/// line.
 const TICK_MS: u16 = 20;
 
 /// The same, in nanoseconds.

@@ -24,7 +24,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg, setsockopt, sockopt};
 
-use super::{LONGEST_STAGE_NAME, Observed, Seen, TICK_MS, TICK_NS, is_stage_name};
+use super::{LONGEST_STAGE_NAME, Observed, Seen, is_stage_name};
 use crate::clock::Mono;
 use crate::event::{Pid, What, text_of};
 use crate::sys::socket::{Received, receive};
@@ -34,6 +34,12 @@ pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// The same socket, for a program that takes NOTIFY_SOCKET out of its environment before it starts others.
 pub const STAGEMARK_SOCKET: &str = "STAGEMARK_SOCKET";
+
+/// How long the socket is waited on before it is seen to be empty once more, in milliseconds. Longer than for a log: a
+/// sender that cares gives its own time.
+const TICK_MS: u16 = 100;
+
+const TICK_NS: u64 = TICK_MS as u64 * 1_000_000;
 
 /// Longest message that is understood, in bytes.
 pub const LONGEST_MESSAGE: usize = 64 * 1024;
