@@ -1,6 +1,5 @@
 //! Dispatch, print the error, exit status.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -12,8 +11,7 @@ fn main() -> ExitCode {
             Some(stage) => match stagemark::watch::notify::mark(stage) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
-                    // With nowhere to say it, the status says it.
-                    let _ = writeln!(std::io::stderr(), "stagemark: {error:#}");
+                    eprintln!("stagemark: {error:#}");
                     ExitCode::FAILURE
                 }
             },
