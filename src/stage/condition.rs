@@ -263,6 +263,7 @@ impl fmt::Display for Condition {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -484,6 +484,7 @@ fn edit_distance(left: &str, right: &str) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::stage::condition::{ExitIs, Mapped};
@@ -660,6 +661,67 @@ mod tests {
         for (text, expected) in cases {
             let error = file.add_one_off(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text:?} gave {error}");
+        }
+    }
+
+    const WHOLE: &str = r#"
+name = "vllm"
+about = "vLLM V1, `vllm serve` or the api_server module"
+status = "verified"
+argv = ["vllm serve", "vllm.entrypoints.openai.api_server"]
+until = "first_response"
+vars = { port = { flag = "--port", default = "8000" } }
+state = ["~/.cache/vllm", "env:TORCHINDUCTOR_CACHE_DIR"]
+
+[[stage]]
+name = "mapping_available"
+when = { mapping = "any" }
+
+[[stage]]
+name = "module_populated"
+after = ["mapping_available"]
+when = { log = 'Loading weights took (?<reported_seconds>[0-9.]+) seconds', count = 1, stream = "stderr" }
+
+[[stage]]
+name = "first_response"
+when = { any = [ { log = '200 OK' }, { residency = 0.999, }, { all = [ { exit = 0 }, { exit = "any" } ] } ] }
+"#;
+
+    #[test]
+    fn the_whole_form_is_read() {
+        let file = StageFile::parse(WHOLE, "vllm.toml").unwrap();
+        assert_eq!(file.vars["port"], Variable { flag: "--port".into(), default: "8000".into() });
+        assert_eq!(file.state.len(), 2);
+        assert_eq!((file.until.as_deref(), file.status.as_str()), (Some("first_response"), "verified"));
+        assert_eq!(file.stages[1].after, ["mapping_available"]);
+        let normalised = serde_json::to_value(&file).unwrap();
+        let when = &normalised["stage"][1]["when"]["log"];
+        assert_eq!(when["pattern"], "Loading weights took (?<reported_seconds>[0-9.]+) seconds");
+        assert_eq!((&when["count"], &when["stream"]), (&1.into(), &"stderr".into()));
+        assert_eq!(normalised["stage"][0]["when"]["mapping"], "any");
+        assert_eq!(normalised["stage"][2]["when"]["any"][1]["residency"], "99.9%");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_files_are_errors_not_panics(
+            changes in proptest::collection::vec((0..WHOLE.len(), "[\"'\\[\\]{}=,.a\u{e4}\n#-]{0,4}", 0usize..9), 1..6),
+        ) {
+            let mut text = WHOLE.to_string();
+            for (start, put, taken) in changes {
+                let mut start = start.min(text.len());
+                let mut end = (start + taken).min(text.len());
+                while !text.is_char_boundary(start) { start -= 1; }
+                while !text.is_char_boundary(end) { end += 1; }
+                text.replace_range(start..end, &put);
+            }
+            if let Err(error) = StageFile::parse(&text, "damaged.toml") {
+                proptest::prop_assert!(error.line <= text.matches('\n').count() + 1);
+                proptest::prop_assert!(!error.problem.is_empty());
+            }
+            if let Ok(mut file) = StageFile::parse(WHOLE, "w") {
+                let _ = file.add_one_off(&text);
+            }
         }
     }
 

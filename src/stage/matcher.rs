@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::condition::{Condition, ExitIs, LogLine, Mapped, Share};
+use super::condition::{Condition, ExitIs, LogLine, Mapped};
 use super::file::StageFile;
 use crate::clock::At;
 use crate::event::{ArtifactId, Event, Evidence, Mark, Stream, What, text_of};
@@ -437,6 +437,7 @@ impl Following {
                 out.push(marking(name, proof));
             }
         } else if self.unknown.contains(name) {
+            // Only the first counts.
         } else if self.unknown.len() < MOST_UNKNOWN_STAGES {
             self.unknown.insert(name.to_string());
             out.push(marking(name, proof));
@@ -546,11 +547,11 @@ fn match_look(condition: &Condition, progress: &mut Progress, look: Look, moment
                 match_look(part, progress, look, moment);
             }
         }
-        (Condition::Residency(share), Progress::Residency { met }) if met.is_none() => {
-            if Share::is_reached(*share, look.resident, look.payload) {
-                let detail = format!("{} of {} payload bytes resident", look.resident, look.payload);
-                *met = Some(Proof { moment, evidence: Evidence::Residency, detail });
-            }
+        (Condition::Residency(share), Progress::Residency { met })
+            if met.is_none() && share.is_reached(look.resident, look.payload) =>
+        {
+            let detail = format!("{} of {} payload bytes resident", look.resident, look.payload);
+            *met = Some(Proof { moment, evidence: Evidence::Residency, detail });
         }
         _ => {}
     }
@@ -615,4 +616,5 @@ fn shortened(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -218,8 +218,10 @@ pub fn replaces_marks(what: &What) -> bool {
 /// Matches a recorded run again, also with other stage definitions: [`What::LogMatch`] and [`What::Mark`] events in the
 /// order in which they follow, each mark with the first sample at or after it as its own.
 ///
-/// `lines` is the command's output as far as it was kept. What was seen at the same time is taken as events before
-/// lines before samples. The marks and log matches among `events` are passed over.
+/// `lines` is the command's output as far as it was kept. Each of the three is taken in the order in which it was
+/// recorded, which is the order in which the launch's own matcher was fed: a notification may tell of a time before
+/// what was seen when it came. Between them time decides, and at the same time events go before lines before samples.
+/// The marks and log matches among `events` are passed over.
 pub fn rematch(
     candidates: Vec<StageFile>,
     events: &[Event],
@@ -232,9 +234,9 @@ pub fn rematch(
         Sample(&'a Sample),
     }
     let events = events.iter().filter(|event| !follows_from_matching(&event.what));
-    let mut inputs: Vec<(At, Input)> = events.map(|event| (event.at, Input::Event(event))).collect();
-    inputs.extend(lines.iter().map(|line| (line.0, Input::Line(line))));
-    inputs.extend(samples.iter().map(|sample| (sample.t, Input::Sample(sample))));
+    let mut inputs: Vec<(At, Input)> = in_recorded_order(events.map(|event| (event.at, Input::Event(event))));
+    inputs.extend(in_recorded_order(lines.iter().map(|line| (line.0, Input::Line(line)))));
+    inputs.extend(in_recorded_order(samples.iter().map(|sample| (sample.t, Input::Sample(sample)))));
     inputs.sort_by_key(|(at, _)| *at);
     let mut matcher = Matcher::new(candidates);
     let mut matched = Vec::new();
@@ -261,6 +263,15 @@ pub fn rematch(
     matched
 }
 
+/// Each input with the latest time up to it, by which it can be sorted among others and stays in its own order.
+fn in_recorded_order<T>(inputs: impl Iterator<Item = (At, T)>) -> Vec<(At, T)> {
+    let latest = |latest: &mut At, (at, input): (At, T)| {
+        *latest = at.max(*latest);
+        Some((*latest, input))
+    };
+    inputs.scan(At(i64::MIN), latest).collect()
+}
+
 /// A run's events with other marks: those that [`rematch`] found, in place of the recorded ones, in order of time.
 pub fn with_marks(events: &[Event], matched: Vec<Event>) -> Vec<Event> {
     let mut all: Vec<Event> = events.iter().filter(|event| !follows_from_matching(&event.what)).cloned().collect();
@@ -275,4 +286,5 @@ fn follows_from_matching(what: &What) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

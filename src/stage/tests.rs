@@ -95,7 +95,9 @@ fn a_missing_mark_has_a_reason() {
     assert_eq!(outcomes(&after, &[])[1].reason, "waits for `a`, which was not reached");
 }
 
-fn recorded() -> (Vec<Event>, Vec<(At, Option<u64>, Line)>, Vec<Sample>) {
+type Logged = (At, Option<u64>, Line);
+
+fn recorded() -> (Vec<Event>, Vec<Logged>, Vec<Sample>) {
     let line =
         |at, text: &str| (At(at), Some(2), Line { stream: Stream::Stdout, bytes: text.into(), end: LineEnd::Newline });
     let sample = |t, resident: u64| {
@@ -163,4 +165,25 @@ fn matching_again_with_a_choice_leaves_only_the_chosen_ones_marks() {
         })
         .collect();
     assert_eq!(names, ["s", "own"]);
+}
+
+#[test]
+fn matching_again_takes_events_in_the_order_in_which_they_came() {
+    let said = |at, stage: &str| {
+        event(at, What::Notify { pid: Some(7), stage: Some(stage.into()), status: None, ready: false, verified: true })
+    };
+    // The notification tells of a time before the mapping was seen, but came after it.
+    let events = [mapped(60), said(40, "s"), said(70, "t")];
+    let matched = rematch(vec![one("{ mapping = 'any' }")], &events, &[], &[]);
+    let found: Vec<_> = matched
+        .iter()
+        .filter_map(|event| match &event.what {
+            What::Mark(mark) => Some((mark.stage.as_str(), event.at.0, mark.evidence)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(found, [("s", 60, By::Mapping), ("t", 70, By::Notify)]);
+    let mut matcher = Matcher::new(vec![one("{ mapping = 'any' }")]);
+    let live: Vec<Event> = events.iter().flat_map(|event| matcher.event(event)).collect();
+    assert_eq!(live, matched, "as it was matched live");
 }

@@ -27,7 +27,7 @@ use crate::launch::LogSource;
 /// Longest piece of a line that is kept, in bytes.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
-/// How much of one source may be on its way to the recorder, in bytes, [`QUEUED_LINE`] a line included.
+/// How much of one source may be on its way to the recorder, in bytes: the lines' own, and 192 a line for what carries them.
 pub const MOST_QUEUED: usize = 32 << 20;
 
 /// What a line on its way takes beside its own bytes: itself, its place in the channel, the allocator's part.
@@ -47,6 +47,7 @@ const LONGEST_FINISH: Duration = Duration::from_secs(2);
 /// eventfd(2), inotify(7) or the thread could not be had.
 pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatch> {
     let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
+    let asked = Mono::now();
     let start = |stream: Stream, run: Box<dyn FnOnce(&mut Follower) + Send>| {
         let mut follower = Follower {
             stream,
@@ -61,11 +62,14 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
     };
     let thread = match source {
         LogSource::Pipe { stream, fd } => {
-            Some(start(stream, Box::new(move |follower| follower.follow_pipe(File::from(fd))))?)
+            let pipe = File::from(fd);
+            let empty = (!is_readable(&pipe)).then_some(asked);
+            Some(start(stream, Box::new(move |follower| follower.follow_pipe(pipe, empty)))?)
         }
         LogSource::File { stream, file, offset } => {
             let changes = changes_of(&file).ok();
-            Some(start(stream, Box::new(move |follower| follower.follow_file(&file, offset, changes)))?)
+            let empty = file.metadata().is_ok_and(|metadata| metadata.len() <= offset).then_some(asked);
+            Some(start(stream, Box::new(move |follower| follower.follow_file(&file, offset, empty, changes)))?)
         }
         LogSource::Unseen { stream, why } => {
             // Nobody listening any more is no error of the source's.
@@ -160,15 +164,14 @@ impl Follower {
 
     /// A pipe has one reader, this one, so what poll(2) says is there can be read without blocking. A read that gives
     /// less than was asked for has emptied it.
-    fn follow_pipe(&mut self, mut pipe: File) {
+    fn follow_pipe(&mut self, mut pipe: File, mut empty: Option<Mono>) {
         let mut buffer = vec![0; READ];
-        let mut empty = Mono::now();
         while !self.deaf {
             let asked = Mono::now();
             match self.wait(Some(pipe.as_fd())) {
                 Waited::Quiet => {
                     // poll(2) looks once more when its time is over.
-                    empty = asked.plus(TICK_NS);
+                    empty = Some(asked.plus(TICK_NS));
                     self.quiet();
                 }
                 Waited::Again => {}
@@ -192,14 +195,14 @@ impl Follower {
     }
 
     /// Reads once; false at the end of the stream.
-    fn read_pipe(&mut self, pipe: &mut File, buffer: &mut [u8], empty: &mut Mono) -> bool {
+    fn read_pipe(&mut self, pipe: &mut File, buffer: &mut [u8], empty: &mut Option<Mono>) -> bool {
         let before = Mono::now();
         match pipe.read(buffer) {
             Ok(0) => false,
             Ok(length) => {
                 self.take(&buffer[..length], *empty, false);
                 if length < buffer.len() {
-                    *empty = before;
+                    *empty = Some(before);
                 }
                 true
             }
@@ -210,9 +213,8 @@ impl Follower {
     /// A file has no end while somebody may write to it; it is followed until told to stop. When it has become shorter
     /// than what was read it is read from its start. One that was cut and has grown beyond that between two looks
     /// cannot be told from one that grew.
-    fn follow_file(&mut self, file: &File, mut offset: u64, changes: Option<Inotify>) {
+    fn follow_file(&mut self, file: &File, mut offset: u64, mut empty: Option<Mono>, changes: Option<Inotify>) {
         let mut buffer = vec![0; READ];
-        let mut empty = Mono::now();
         let mut end = None;
         let mut deadline = None;
         while !self.deaf {
@@ -226,7 +228,11 @@ impl Follower {
                     "the file of {} was cut to {size} bytes: it is read again from its start",
                     name_of(self.stream)
                 );
-                self.send(Mono::now(), Some(Mono::now().since(empty)), Observed::Event(What::warning(text)));
+                self.send(
+                    Mono::now(),
+                    empty.map(|empty| Mono::now().since(empty)),
+                    Observed::Event(What::warning(text)),
+                );
                 offset = 0;
             }
             let limit = end.map_or(READ as u64, |end: u64| end.saturating_sub(offset).min(READ as u64)) as usize;
@@ -244,7 +250,7 @@ impl Follower {
                 offset += length as u64;
             }
             if length < READ {
-                empty = before;
+                empty = Some(before);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) || (end.is_some() && length == 0) {
                 break;
@@ -272,11 +278,11 @@ impl Follower {
         self.over(empty);
     }
 
-    /// Splits what was read. All of it came after `empty`.
-    fn take(&mut self, bytes: &[u8], empty: Mono, may_wait: bool) {
+    /// Splits what was read. All of it came after `empty`, the last moment at which the source is known to have been so.
+    fn take(&mut self, bytes: &[u8], empty: Option<Mono>, may_wait: bool) {
         let at = Mono::now();
         let mut splitter = std::mem::take(&mut self.splitter);
-        splitter.push(bytes, (at, at.since(empty)), &mut |piece| self.piece(piece, may_wait));
+        splitter.push(bytes, (at, empty.map(|empty| at.since(empty))), &mut |piece| self.piece(piece, may_wait));
         self.splitter = splitter;
     }
 
@@ -287,10 +293,10 @@ impl Follower {
     }
 
     /// The stream is over: what stands without an end is a line too.
-    fn over(&mut self, empty: Mono) {
+    fn over(&mut self, empty: Option<Mono>) {
         let at = Mono::now();
         let mut splitter = std::mem::take(&mut self.splitter);
-        splitter.over((at, at.since(empty)), &mut |piece| self.piece(piece, false));
+        splitter.over((at, empty.map(|empty| at.since(empty))), &mut |piece| self.piece(piece, false));
         self.tell_lost();
     }
 
@@ -309,7 +315,7 @@ impl Follower {
         };
         self.tell_lost();
         let line = Line { stream: self.stream, bytes, end };
-        self.send(at, Some(uncertainty_ns), Observed::Line(QueuedLine { line, _permit: permit }));
+        self.send(at, uncertainty_ns, Observed::Line(QueuedLine { line, _permit: permit }));
     }
 
     fn is_stopped(&self) -> bool {
@@ -335,7 +341,7 @@ fn is_readable(pipe: &File) -> bool {
 }
 
 /// When a piece was completed, and for how long before it may have been.
-type Time = (Mono, u64);
+type Time = (Mono, Option<u64>);
 
 /// A line, split off.
 #[derive(Debug, PartialEq, Eq)]
@@ -430,6 +436,7 @@ impl Splitter {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -442,10 +449,10 @@ mod tests {
         let (mut rest, mut lengths) = (text, lengths.iter().cycle());
         while !rest.is_empty() {
             let (now, later) = rest.split_at(rest.len().min(*lengths.next().unwrap()));
-            splitter.push(now, (Mono(0), 0), &mut emit);
+            splitter.push(now, (Mono(0), None), &mut emit);
             rest = later;
         }
-        splitter.over((Mono(0), 0), &mut emit);
+        splitter.over((Mono(0), None), &mut emit);
         lines
     }
 
@@ -474,11 +481,11 @@ mod tests {
         let mut pieces = Vec::new();
         let block = [b'x'; 8192];
         for _ in 0..256 << 20 >> 13 {
-            splitter.push(&block, (Mono(1), 0), &mut |piece| pieces.push(piece));
+            splitter.push(&block, (Mono(1), None), &mut |piece| pieces.push(piece));
             assert!(splitter.partial.capacity() <= 2 * LONGEST_LINE);
         }
         assert_eq!(pieces.len(), 1);
-        splitter.push(b"x\r\nnext\n", (Mono(2), 0), &mut |piece| pieces.push(piece));
+        splitter.push(b"x\r\nnext\n", (Mono(2), None), &mut |piece| pieces.push(piece));
         assert_eq!((pieces[0].bytes.len(), pieces[0].end), (LONGEST_LINE, LineEnd::Cut));
         assert_eq!((&pieces[1].bytes[..], pieces[1].end), (&b"next"[..], LineEnd::Newline));
         assert_eq!(pieces.len(), 2);
@@ -497,14 +504,14 @@ mod tests {
     fn a_return_before_a_pause_is_given_out_and_its_newline_is_no_line() {
         let mut splitter = Splitter::default();
         let mut pieces = Vec::new();
-        splitter.push(b"50%\r", (Mono(7), 3), &mut |piece| pieces.push(piece));
+        splitter.push(b"50%\r", (Mono(7), Some(3)), &mut |piece| pieces.push(piece));
         assert!(pieces.is_empty());
         splitter.quiet(&mut |piece| pieces.push(piece));
-        splitter.push(b"\nnext\n", (Mono(9), 0), &mut |piece| pieces.push(piece));
+        splitter.push(b"\nnext\n", (Mono(9), Some(0)), &mut |piece| pieces.push(piece));
         let line = |bytes: &[u8], end, time| Piece { bytes: bytes.to_vec(), end, time };
         assert_eq!(
             pieces,
-            [line(b"50%", LineEnd::Return, (Mono(7), 3)), line(b"next", LineEnd::Newline, (Mono(9), 0))]
+            [line(b"50%", LineEnd::Return, (Mono(7), Some(3))), line(b"next", LineEnd::Newline, (Mono(9), Some(0)))]
         );
     }
 

@@ -15,12 +15,14 @@ pub mod notify;
 
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::clock::Mono;
 use crate::event::{Stream, What};
 
-/// How long a watcher waits before it looks again, in milliseconds: what bounds the uncertainty of what it sees next.
+/// How long a log is waited on before it is looked at again, in milliseconds: what bounds the uncertainty of the next
+/// line.
 const TICK_MS: u16 = 20;
 
 /// The same, in nanoseconds.
@@ -107,7 +109,14 @@ impl Deref for QueuedLine {
 
 /// How many bytes may be on the way from one watcher to the recorder.
 #[derive(Clone, Debug)]
-struct Budget(Arc<(Mutex<usize>, Condvar)>);
+struct Budget(Arc<Purse>);
+
+#[derive(Debug)]
+struct Purse {
+    size: usize,
+    left: Mutex<usize>,
+    refilled: Condvar,
+}
 
 /// Part of a [`Budget`], given back when dropped.
 #[derive(Debug)]
@@ -118,28 +127,42 @@ struct Permit {
 
 impl Budget {
     fn new(bytes: usize) -> Budget {
-        Budget(Arc::new((Mutex::new(bytes), Condvar::new())))
+        Budget(Arc::new(Purse { size: bytes, left: Mutex::new(bytes), refilled: Condvar::new() }))
     }
 
     /// Takes `bytes` of it, if there are as many.
     fn take(&self, bytes: usize) -> Option<Permit> {
-        // A counter has no state that a panic elsewhere could leave half changed.
-        let mut left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left();
         *left = left.checked_sub(bytes)?;
         Some(Permit { budget: self.clone(), bytes })
     }
 
-    /// Waits until something is given back, one tick at most.
+    /// Waits until much of it is there again, so that a waiter is not woken for each line; one tick at most.
     fn wait(&self) {
-        let left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.0.1.wait_timeout(left, std::time::Duration::from_nanos(TICK_NS));
+        let left = self.left();
+        let enough = self.enough();
+        // An early or late return is met by the next `take`.
+        let _ = self.0.refilled.wait_timeout_while(left, Duration::from_nanos(TICK_NS), |left| *left < enough);
+    }
+
+    fn enough(&self) -> usize {
+        self.0.size / 4
+    }
+
+    fn left(&self) -> MutexGuard<'_, usize> {
+        // A number has no state that a panic elsewhere could leave half changed.
+        self.0.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        *self.budget.0.0.lock().unwrap_or_else(PoisonError::into_inner) += self.bytes;
-        self.budget.0.1.notify_one();
+        let mut left = self.budget.left();
+        let before = *left;
+        *left += self.bytes;
+        if before < self.budget.enough() && *left >= self.budget.enough() {
+            self.budget.0.refilled.notify_one();
+        }
     }
 }
 
@@ -168,6 +191,7 @@ fn name_of(stream: Stream) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

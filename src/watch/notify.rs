@@ -9,9 +9,10 @@
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -24,7 +25,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg, setsockopt, sockopt};
 
-use super::{LONGEST_STAGE_NAME, Observed, Seen, TICK_MS, TICK_NS, is_stage_name};
+use super::{LONGEST_STAGE_NAME, Observed, Seen, is_stage_name};
 use crate::clock::Mono;
 use crate::event::{Pid, What, text_of};
 use crate::sys::socket::{Received, receive};
@@ -34,6 +35,12 @@ pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// The same socket, for a program that takes NOTIFY_SOCKET out of its environment before it starts others.
 pub const STAGEMARK_SOCKET: &str = "STAGEMARK_SOCKET";
+
+/// How long the socket is waited on before it is seen to be empty once more, in milliseconds. Longer than for a log: a
+/// sender that cares gives its own time.
+const TICK_MS: u16 = 100;
+
+const TICK_NS: u64 = TICK_MS as u64 * 1_000_000;
 
 /// Longest message that is understood, in bytes.
 pub const LONGEST_MESSAGE: usize = 64 * 1024;
@@ -68,7 +75,10 @@ pub type IsOurs = Box<dyn Fn(Pid) -> Option<bool> + Send>;
 /// The socket, bound; messages wait in it until [`Notify::watch`].
 pub struct Notify {
     socket: UnixDatagram,
-    place: Place,
+    /// As NOTIFY_SOCKET has it.
+    address: OsString,
+    /// `None` for an abstract name, which goes with the socket.
+    _place: Option<Place>,
     forward: Option<Forward>,
     bound: Mono,
 }
@@ -89,11 +99,13 @@ impl Drop for Place {
 
 impl Notify {
     /// Binds a socket in a fresh private directory under XDG_RUNTIME_DIR, or else the directory for temporary files.
+    /// Where nothing can be written (a container with a read-only root) it has an abstract name, which anybody in this
+    /// network namespace can send to: senders are told apart by their process ids either way.
     /// `forward` is the NOTIFY_SOCKET that was set already (a path, or `@` and an abstract name): it gets every message
     /// too.
     ///
     /// # Errors
-    /// No directory could be made and bound in; the error is that of the last one tried.
+    /// No socket could be bound at all.
     pub fn bind(forward: Option<&Path>) -> std::io::Result<Notify> {
         let mut places = Vec::new();
         places.extend(std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()).map(PathBuf::from));
@@ -101,14 +113,17 @@ impl Notify {
         // A long TMPDIR leaves no room for the socket's name: 108 bytes are all of it (unix(7)).
         places.push(PathBuf::from("/tmp"));
         places.push(PathBuf::from("/dev/shm"));
-        let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
-        for place in places {
-            match Notify::bind_in(&place, forward) {
-                Ok(notify) => return Ok(notify),
-                Err(error) => last = error,
-            }
+        match places.iter().find_map(|place| Notify::bind_in(place, forward).ok()) {
+            Some(notify) => Ok(notify),
+            None => Notify::bind_abstract(forward),
         }
-        Err(last)
+    }
+
+    fn bind_abstract(forward: Option<&Path>) -> std::io::Result<Notify> {
+        let name = format!("stagemark-{}-{:x}", std::process::id(), Mono::now().0);
+        let bound = Mono::now();
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        Notify::new(socket, format!("@{name}").into(), None, forward, bound)
     }
 
     fn bind_in(parent: &Path, forward: Option<&Path>) -> std::io::Result<Notify> {
@@ -124,16 +139,26 @@ impl Notify {
         let place = Place { socket: directory.join("notify"), directory };
         let bound = Mono::now();
         let socket = UnixDatagram::bind(&place.socket)?;
+        let address = place.socket.as_os_str().to_os_string();
+        Notify::new(socket, address, Some(place), forward, bound)
+    }
+
+    fn new(
+        socket: UnixDatagram,
+        address: OsString,
+        place: Option<Place>,
+        forward: Option<&Path>,
+        bound: Mono,
+    ) -> std::io::Result<Notify> {
         // The kernel gives the sender's process id with each message that is sent from now on, and nobody knows the
         // address yet.
         setsockopt(&socket, sockopt::PassCred, &true)?;
-        Ok(Notify { socket, place, forward: forward.map(Forward::to), bound })
+        Ok(Notify { socket, address, _place: place, forward: forward.map(Forward::to), bound })
     }
 
     /// The variables that the command needs to find it.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        let path = self.place.socket.as_os_str().to_os_string();
-        vec![(NOTIFY_SOCKET.into(), path.clone()), (STAGEMARK_SOCKET.into(), path)]
+        vec![(NOTIFY_SOCKET.into(), self.address.clone()), (STAGEMARK_SOCKET.into(), self.address.clone())]
     }
 
     /// Starts the thread that hears the messages. `is_ours` says whether a sender is of the launch.
@@ -553,6 +578,7 @@ fn mark_at(stage: &str, path: &Path, limit: Duration) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -607,6 +633,22 @@ mod tests {
         assert!(has_barrier(b"BARRIER=1"));
         assert!(has_barrier(b"X_STAGE=a\nBARRIER=1\n"));
         assert!(!has_barrier(b"BARRIER=0\nXBARRIER=1\n"));
+    }
+
+    #[test]
+    fn an_abstract_name_serves_as_well() {
+        let notify = Notify::bind_abstract(None).unwrap();
+        let address = PathBuf::from(&notify.environment()[0].1);
+        assert!(address.as_os_str().as_bytes().starts_with(b"@"));
+        let (sender, seen) = std::sync::mpsc::channel();
+        let watch = notify.watch(sender, Box::new(|_| Some(true))).unwrap();
+        // Each barrier is let go as it is taken out.
+        let taking =
+            std::thread::spawn(move || seen.into_iter().map(|seen| format!("{:?}", seen.what)).collect::<Vec<_>>());
+        mark_at("a", &address, LONGEST_MARK).unwrap();
+        watch.finish();
+        let seen = taking.join().unwrap();
+        assert!(seen[0].contains("Notify") && seen[1].contains("Barrier") && seen.len() == 2, "{seen:?}");
     }
 
     #[test]
