@@ -14,8 +14,8 @@ use super::place;
 use super::profile::Then;
 use super::state;
 use crate::artifact::Artifact;
-use crate::clock::{Clock, Mono};
-use crate::event::{ArtifactId, Event, Found, Pid, What};
+use crate::clock::{At, Clock, Mono};
+use crate::event::{ArtifactId, Event, Evidence, Found, Pid, What};
 use crate::host::Mounts;
 use crate::launch::Control;
 use crate::launch::tree::Tree;
@@ -28,11 +28,13 @@ use crate::probe::{Absences, Reading};
 use crate::run::meta::{ArtifactMeta, Cost, Exit};
 use crate::run::{Detail, LoggedLine, Meta, Scope};
 use crate::sample::Sample;
-use crate::stage::{Condition, Matcher};
+use crate::stage::{self, Condition, Matcher};
 use crate::watch::{Observed, Seen};
 
-/// Residency work a tick.
-const RESIDENCY_BUDGET: Duration = Duration::from_micros(350);
+/// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
+const RESIDENCY_PER_MILLE: f64 = 17.5;
+/// …and a tick's at most, where ticks are far apart.
+const RESIDENCY_MOST: Duration = Duration::from_millis(5);
 /// Mapping work a tick…
 const MAPPING_BUDGET: Duration = Duration::from_micros(200);
 /// …and while a stage waits for a mapping.
@@ -72,6 +74,8 @@ pub struct Recorder {
     detail: DetailLog,
     pace: Pace,
     last_t: i64,
+    /// The last sample with a process in it.
+    last_alive: Option<At>,
     first_mapping_seen: bool,
     /// Processes whose end is recorded: the supervisor and the tree both see it.
     gone: HashSet<Pid>,
@@ -129,6 +133,7 @@ impl Recorder {
             absence: Absence::default(),
             detail: DetailLog::default(),
             last_t: i64::MIN,
+            last_alive: None,
             first_mapping_seen: false,
             gone: HashSet::new(),
             argvs: Vec::new(),
@@ -292,11 +297,13 @@ impl Recorder {
             let sampled = found.iter().any(is_mark).then(|| {
                 let looked = self.look(0, Some(LOOK));
                 next = looked.marks;
-                looked.sample.t
+                looked.sample
             });
             for mut event in found {
-                if let What::Mark(mark) = &mut event.what {
-                    mark.sampled = sampled;
+                if let (What::Mark(mark), Some(sample)) = (&mut event.what, &sampled) {
+                    // A mark that was heard after the launch was over has the values from before.
+                    let over = stage::is_over(sample) && mark.evidence != Evidence::Exit;
+                    mark.sampled = self.last_alive.filter(|_| over).or(Some(sample.t));
                 }
                 self.write(&event);
                 if let What::Mark(mark) = event.what
@@ -342,6 +349,8 @@ impl Recorder {
             marks.extend(self.happened(at, uncertainty_ns, what));
         }
         let budget = self.mapping_budget();
+        let interval = Duration::from_nanos(self.pace.interval());
+        let residency_budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
         let Probes { tree, process, mapping, counters, .. } = &mut self.probes;
         let mut readings = vec![process.tick(tree, began), counters.read()];
         let MappingReading { reading, changes, discovered, .. } = match closer {
@@ -353,7 +362,7 @@ impl Recorder {
             Some(limit) => {
                 self.probes.residency.look(limit.saturating_sub(Duration::from_nanos(Mono::now().since(began))))
             }
-            None => self.probes.residency.tick(RESIDENCY_BUDGET),
+            None => self.probes.residency.tick(residency_budget),
         };
         for (at, uncertainty_ns, what) in changes {
             marks.extend(self.happened(at, uncertainty_ns, what));
@@ -383,7 +392,10 @@ impl Recorder {
         // Two looks may end in one nanosecond's reading of the clock; a sample's time is its name in the folder.
         let t = self.clock.at(ended).0.max(self.last_t + 1);
         self.last_t = t;
-        let sample = Sample { t: crate::clock::At(t), late_ns, cost_ns: ended.since(began), values };
+        let sample = Sample { t: At(t), late_ns, cost_ns: ended.since(began), values };
+        if !stage::is_over(&sample) {
+            self.last_alive = Some(sample.t);
+        }
         if let Some(folder) = &mut self.folder {
             folder.sample(&sample);
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::At;
-use crate::event::{Event, Mark, Stream, What};
+use crate::event::{Event, Evidence as MarkEvidence, Mark, Stream, What};
 use crate::metric::Metric;
 use crate::sample::Sample;
 use crate::watch::{Line, unseen_stream};
@@ -124,6 +124,10 @@ impl Evidence {
 
     /// Why a stage has no mark.
     fn lack(&self, stage: &Definition, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
+        // What a stage stands for happened elsewhere, or did not happen: nothing in this tree could have shown it.
+        if !self.opened && !matches!(stage.when, Some(Condition::Exit(_))) {
+            return (Status::Unknown, "no artifact was opened in this tree".to_string());
+        }
         let Some(condition) = &stage.when else {
             return (Status::NotReached, "only by notification, and none came".to_string());
         };
@@ -144,7 +148,6 @@ impl Evidence {
         match condition {
             Condition::Mapping(which) => match (&self.no_mapping, which) {
                 (Some(reason), _) if !self.mapped => (Status::Unknown, format!("mappings could not be seen: {reason}")),
-                _ if !self.opened => (Status::NotReached, "no artifact was opened in this tree".to_string()),
                 _ if !self.mapped => (Status::NotReached, "no artifact was mapped".to_string()),
                 _ => (Status::NotReached, "not every artifact was mapped".to_string()),
             },
@@ -252,15 +255,31 @@ pub fn rematch(
         matched.extend(following);
     }
     matched.retain(|event| matches!(event.what, What::Mark(_) | What::LogMatch { .. }));
-    let mut times: Vec<At> = samples.iter().map(|sample| sample.t).collect();
-    times.sort_unstable();
     for event in &mut matched {
         let at = event.at;
         if let What::Mark(mark) = &mut event.what {
-            mark.sampled = times.get(times.partition_point(|time| *time < at)).copied();
+            mark.sampled = sampled_beside(samples, at, mark.evidence);
         }
     }
     matched
+}
+
+/// The sample whose values stand beside a mark: the first at or after it. Where the launch was over by then, its
+/// processes gone, that is the last one before which they were there, unless the mark is that end itself. `samples` are
+/// in order of time.
+fn sampled_beside(samples: &[Sample], at: At, evidence: MarkEvidence) -> Option<At> {
+    let next = samples.partition_point(|sample| sample.t < at);
+    let after = samples.get(next)?;
+    let last_alive = samples[..next].iter().rfind(|sample| !is_over(sample));
+    match last_alive {
+        Some(alive) if is_over(after) && evidence != MarkEvidence::Exit => Some(alive.t),
+        _ => Some(after.t),
+    }
+}
+
+/// Whether a sample was taken when no process of the launch was left.
+pub fn is_over(sample: &Sample) -> bool {
+    sample.values.get(Metric::Processes) == Some(0)
 }
 
 /// Each input with the latest time up to it, by which it can be sorted among others and stays in its own order.

@@ -28,9 +28,14 @@ fn one(when: &str) -> StageFile {
     file(&format!("[[stage]]\nname = 's'\nwhen = {when}\n"))
 }
 
-/// Status and reason of the one stage.
+fn opened(at: i64) -> Event {
+    event(at, What::Opened { pid: 7, artifact: ArtifactId(0) })
+}
+
+/// Status and reason of the one stage, in a launch that opened an artifact.
 fn lack(when: &str, events: &[Event]) -> (Status, String) {
-    let outcome = outcomes(&one(when), events).remove(0);
+    let events = [&[opened(0)], events].concat();
+    let outcome = outcomes(&one(when), &events).remove(0);
     assert_eq!(outcome.mark, None);
     (outcome.status, outcome.reason)
 }
@@ -38,7 +43,7 @@ fn lack(when: &str, events: &[Event]) -> (Status, String) {
 #[test]
 fn stages_stand_in_the_files_order_and_others_after_them() {
     let stages = file("[[stage]]\nname = 'a'\n[[stage]]\nname = 'b'\n[[stage]]\nname = 'c'\n");
-    let events = [mark(5, "c"), mark(9, "z"), mark(7, "y"), mark(6, "a"), mark(8, "a")];
+    let events = [opened(0), mark(5, "c"), mark(9, "z"), mark(7, "y"), mark(6, "a"), mark(8, "a")];
     let outcomes = outcomes(&stages, &events);
     let names: Vec<_> = outcomes.iter().map(|outcome| outcome.stage.as_str()).collect();
     assert_eq!(names, ["a", "b", "c", "y", "z"]);
@@ -51,7 +56,7 @@ fn stages_stand_in_the_files_order_and_others_after_them() {
 #[test]
 fn marks_of_a_file_that_is_no_longer_followed_do_not_count() {
     let stages = file("[[stage]]\nname = 'a'\n[[stage]]\nname = 'b'\n");
-    let events = [mark(5, "a"), mark(6, "b"), event(7, replacing_marks("t")), mark(6, "b")];
+    let events = [opened(0), mark(5, "a"), mark(6, "b"), event(7, replacing_marks("t")), mark(6, "b")];
     let status: Vec<_> = outcomes(&stages, &events).iter().map(|outcome| outcome.status).collect();
     assert_eq!(status, [Status::NotReached, Status::Reached]);
 }
@@ -73,9 +78,7 @@ fn a_missing_mark_has_a_reason() {
     assert_eq!(lack("{ log = 'loaded' }", &[hidden(Stream::Stderr)]).0, Unknown);
 
     let mapping = "{ mapping = 'any' }";
-    let opened = event(1, What::Opened { pid: 7, artifact: ArtifactId(0) });
-    assert_eq!(lack(mapping, &[]), because(NotReached, "no artifact was opened in this tree"));
-    assert_eq!(lack(mapping, &[opened]), because(NotReached, "no artifact was mapped"));
+    assert_eq!(lack(mapping, &[]), because(NotReached, "no artifact was mapped"));
     assert_eq!(lack("{ mapping = 'all' }", &[mapped(1)]), because(NotReached, "not every artifact was mapped"));
     let denied = |metric| event(2, What::Absent { metric, reason: "permission denied".into() });
     assert_eq!(lack(mapping, &[denied(Metric::MappedBytes)]).0, Unknown);
@@ -92,7 +95,32 @@ fn a_missing_mark_has_a_reason() {
     let both = lack("{ all = [ { mapping = 'any' }, { log = 'x' } ] }", &[]);
     assert_eq!(both, because(NotReached, "without an artifact mapped and a line matching /x/"));
     let after = file("[[stage]]\nname = 'a'\n[[stage]]\nname = 'b'\nafter = ['a']\nwhen = { log = 'x' }\n");
-    assert_eq!(outcomes(&after, &[])[1].reason, "waits for `a`, which was not reached");
+    assert_eq!(outcomes(&after, &[opened(0)])[1].reason, "waits for `a`, which was not reached");
+}
+
+#[test]
+fn a_tree_that_opens_no_artifact_could_not_have_shown_a_stage() {
+    for when in ["{ mapping = 'any' }", "{ log = 'x' }", "{ residency = '99%' }"] {
+        let outcome = outcomes(&one(when), &[exit(9, 0)]).remove(0);
+        let wanted = (Status::Unknown, "no artifact was opened in this tree".to_string());
+        assert_eq!((outcome.status, outcome.reason), wanted, "{when}");
+    }
+    assert_eq!(outcomes(&one("{ exit = 1 }"), &[exit(9, 0)])[0].status, Status::NotReached);
+}
+
+#[test]
+fn a_mark_heard_after_the_end_has_the_values_from_before() {
+    let sample = |t, processes: u64| {
+        let mut values = Values::ABSENT;
+        values.set(Metric::Processes, processes);
+        Sample { t: At(t), late_ns: 0, cost_ns: 0, values }
+    };
+    let samples = [sample(10, 1), sample(20, 2), sample(30, 0), sample(40, 0)];
+    assert_eq!(sampled_beside(&samples, At(15), By::Log), Some(At(20)));
+    assert_eq!(sampled_beside(&samples, At(25), By::Log), Some(At(20)));
+    assert_eq!(sampled_beside(&samples, At(35), By::Log), Some(At(20)));
+    assert_eq!(sampled_beside(&samples, At(25), By::Exit), Some(At(30)));
+    assert_eq!(sampled_beside(&samples, At(41), By::Log), None);
 }
 
 type Logged = (At, Option<u64>, Line);
