@@ -28,6 +28,9 @@ const ARRIVAL: u64 = 320 << 20;
 /// before it were cheap. The latter is also the least length that age limits to.
 const STEP: Range<u64> = 16 << 20..64 << 20;
 
+/// Pages of the shortest step.
+const LEAST_STEP: u64 = 64;
+
 /// What mincore costs a page before it was measured here.
 const MINCORE_NS: f64 = 50.0;
 
@@ -77,6 +80,16 @@ enum Answer {
     Bytes(u64),
     /// Too many odd pages to tell without cutting the chunk.
     TooCoarse,
+}
+
+/// A question and its answer.
+struct Seen {
+    asked: Mono,
+    call: Call,
+    /// Nanoseconds that the answer took.
+    cost: u64,
+    /// Watched bytes in memory.
+    resident: u64,
 }
 
 /// One file in the rotation.
@@ -248,7 +261,7 @@ impl File {
             if cost < TARGET_NS / 4 {
                 self.step = (self.step * 2).min(STEP.end / page_size);
             } else if cost > TARGET_NS {
-                self.step = (self.step / 2).max(1);
+                self.step = (self.step / 2).max(LEAST_STEP);
             }
         }
     }
@@ -381,64 +394,21 @@ impl Rotation {
         }
     }
 
-    /// Asks about the chunk at the front: about its beginning, if all of it would be too dear; and about those behind it
-    /// not asked about since `since`, if they are cheap.
+    /// Asks about what is at the front.
     fn visit(&mut self, since: Mono) {
-        let begin = self.now();
-        let Some(mut chunk) = self.queue.pop_front() else { return };
-        let id = chunk.file;
-        let file = &mut self.files[id];
-        let by_age = file.most_by_age(&chunk, begin);
-        let most = file.most_by_cost(&chunk).min(by_age);
-        if chunk.length() > most {
-            let rest = chunk.cut(most, &file.watched);
-            file.unasked += usize::from(rest.asked.is_none());
-            self.queue.push_front(rest);
-        } else if chunk.asked.is_some() {
-            while let Some(next) = self.queue.front()
-                && next.file == id
-                && next.asked.is_some_and(|asked| asked < since)
-                && file.may_join(&chunk, next, by_age)
-                && let Some(next) = self.queue.pop_front()
-            {
-                chunk.join(next);
-            }
-        }
+        let Some(chunk) = self.next(since) else { return };
+        let file = &mut self.files[chunk.file];
         let (call, _) = file.choose(&chunk);
         let asked = (self.clock)();
         match file.ask(&chunk.pages, call) {
-            Ok(Answer::Bytes(bytes)) => {
+            Ok(Answer::Bytes(resident)) => {
                 let cost = (self.clock)().since(asked);
-                let expected = (chunk.cachestat_ns, chunk.mincore_ns);
-                file.learn(&mut chunk, call, cost);
-                file.unasked -= usize::from(chunk.asked.is_none());
-                if chunk.with_next
-                    && let Some(next) = self.queue.front_mut()
-                {
-                    let theirs = (chunk.resident + next.resident).saturating_sub(bytes).min(next.bytes);
-                    file.resident = file.resident - next.resident + theirs;
-                    next.resident = theirs;
-                    // So is their cost.
-                    let (ours, theirs) = match call {
-                        Call::Cachestat => (expected.0, &mut next.cachestat_ns),
-                        Call::Mincore => (expected.1, &mut next.mincore_ns),
-                    };
-                    *theirs = theirs.zip(ours).map(|(theirs, ours)| (theirs + ours).saturating_sub(cost));
-                }
-                if !chunk.with_next && chunk.asked.is_some() && bytes > chunk.resident + GAIN {
-                    file.gained = Some(asked);
-                }
-                file.resident = file.resident - chunk.resident + bytes;
-                chunk.with_next = false;
-                chunk.resident = bytes;
-                chunk.asked = Some(asked);
-                self.queue.push_back(chunk);
+                self.enter(chunk, Seen { asked, call, cost, resident });
             }
             Ok(Answer::TooCoarse) => {
-                let rest = chunk.cut(chunk.length() / 2, &file.watched);
-                file.unasked += usize::from(rest.asked.is_none());
-                self.queue.push_front(rest);
-                self.queue.push_front(chunk);
+                let half = chunk.length() / 2;
+                let first = self.cut(chunk, half);
+                self.queue.push_front(first);
             }
             Err(error) => {
                 // The verdict was made with this call answering: either something changed, or it cannot be had.
@@ -446,9 +416,68 @@ impl Rotation {
                 if verdict.same_calls(&file.verdict) {
                     verdict = Verdict::none(format!("{}: {error}", call.name()));
                 }
-                self.take(id, verdict);
+                self.take(chunk.file, verdict);
             }
         }
+    }
+
+    /// Takes the chunk at the front: its beginning, if all of it would be too dear; or together with those behind it that
+    /// were not asked about since `since`, if they are cheap.
+    fn next(&mut self, since: Mono) -> Option<Chunk> {
+        let now = self.now();
+        let mut chunk = self.queue.pop_front()?;
+        let file = &self.files[chunk.file];
+        let by_age = file.most_by_age(&chunk, now);
+        let most = file.most_by_cost(&chunk).min(by_age);
+        if chunk.length() > most {
+            return Some(self.cut(chunk, most));
+        }
+        if chunk.asked.is_some() {
+            while let Some(next) = self.queue.pop_front_if(|next| {
+                next.file == chunk.file
+                    && next.asked.is_some_and(|asked| asked < since)
+                    && file.may_join(&chunk, next, by_age)
+            }) {
+                chunk.join(next);
+            }
+        }
+        Some(chunk)
+    }
+
+    /// Puts all of a chunk but its first `length` pages back to the front.
+    fn cut(&mut self, mut chunk: Chunk, length: u64) -> Chunk {
+        let file = &mut self.files[chunk.file];
+        let rest = chunk.cut(length, &file.watched);
+        file.unasked += usize::from(rest.asked.is_none());
+        self.queue.push_front(rest);
+        chunk
+    }
+
+    /// Enters what was seen of a chunk into the books, and puts it at the end.
+    fn enter(&mut self, mut chunk: Chunk, seen: Seen) {
+        let file = &mut self.files[chunk.file];
+        if chunk.with_next
+            && let Some(next) = self.queue.front_mut()
+        {
+            // What was known of the two as a sum, figure and cost, leaves this much to the other.
+            let theirs = (chunk.resident + next.resident).saturating_sub(seen.resident).min(next.bytes);
+            file.resident = file.resident - next.resident + theirs;
+            next.resident = theirs;
+            let (ours, theirs) = match seen.call {
+                Call::Cachestat => (chunk.cachestat_ns, &mut next.cachestat_ns),
+                Call::Mincore => (chunk.mincore_ns, &mut next.mincore_ns),
+            };
+            *theirs = theirs.zip(ours).map(|(theirs, ours)| (theirs + ours).saturating_sub(seen.cost));
+        } else if chunk.asked.is_some() && seen.resident > chunk.resident + GAIN {
+            file.gained = Some(seen.asked);
+        }
+        file.learn(&mut chunk, seen.call, seen.cost);
+        file.unasked -= usize::from(chunk.asked.is_none());
+        file.resident = file.resident - chunk.resident + seen.resident;
+        chunk.with_next = false;
+        chunk.resident = seen.resident;
+        chunk.asked = Some(seen.asked);
+        self.queue.push_back(chunk);
     }
 
     /// Resident bytes of a file's watched ranges, or why they are not known.

@@ -1,5 +1,6 @@
 //! Trust and rotation, tried on kernels, filesystems and file sizes that are not at hand. Time is simulated: a call costs
 //! what it was measured to cost, so that budgets can be asserted.
+#![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
 use std::io;
 use std::ops::Range;

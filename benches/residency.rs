@@ -1,0 +1,123 @@
+//! What a tick of the residency probe costs: its distribution, over one artifact in the states that differ most.
+//!
+//! `cargo bench --bench residency [-- TICKS]` prints, for each state, percentiles of a tick's time under the default
+//! budget at an interval of 5 ms, the age of the oldest part after it, and what one call over the whole file would have
+//! cost instead. Needs 4 GiB of memory for page cache and no disk: the holes of a sparse file are read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+
+use stagemark::artifact::{Artifact, Format, Found, Layout};
+use stagemark::probe::residency::ResidencyProbe;
+use stagemark::sys::cache::{Mapping, cachestat, page_size};
+
+const GIB: u64 = 1 << 30;
+const BUDGET: Duration = Duration::from_micros(350);
+const INTERVAL: Duration = Duration::from_millis(5);
+
+fn main() -> io::Result<()> {
+    let ticks = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(2_000).max(1);
+    println!("{ticks} ticks each, budget {BUDGET:?}, interval {INTERVAL:?}; times in µs");
+    println!(
+        "{:44} {:>8} {:>8} {:>8} {:>8} {:>12} {:>12} {:>10}  by",
+        "", "median", "p90", "p99", "max", "oldest p50", "cachestat", "mincore"
+    );
+    measure("4 GiB, read in order", 4 * GIB, ticks, |file| {
+        io::copy(&mut file.take(4 * GIB), &mut io::sink()).map(drop)
+    })?;
+    measure("4 GiB, faulted in under MADV_RANDOM", 4 * GIB, ticks, |file| fault_in(file, 0, 4 * GIB))?;
+    measure("4 GiB, a quarter faulted in so", 4 * GIB, ticks, |file| fault_in(file, GIB, GIB))?;
+    measure("1 TiB, sparse", 1024 * GIB, ticks, |_| Ok(()))?;
+    Ok(())
+}
+
+fn measure(name: &str, bytes: u64, ticks: usize, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    let file = tempfile::tempfile()?;
+    file.set_len(bytes)?;
+    // Through a descriptor that cannot write, as a model is opened.
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let reader = Arc::new(OpenOptions::new().read(true).open(path)?);
+    fill(&reader)?;
+    let mut probe = ResidencyProbe::new();
+    let trust = probe.add(&artifact(&reader, bytes), Duration::from_secs(60));
+    let mut costs = Vec::with_capacity(ticks);
+    let mut oldest = Vec::with_capacity(ticks);
+    for _ in 0..ticks {
+        std::thread::sleep(INTERVAL);
+        let start = Instant::now();
+        let reading = probe.tick(BUDGET);
+        costs.push(start.elapsed());
+        oldest.push(reading.stale_ns.map(Duration::from_nanos));
+    }
+    costs.sort_unstable();
+    oldest.sort_unstable();
+    let at = |share: f64| micros(costs[((costs.len() - 1) as f64 * share) as usize]);
+    let oldest = oldest[oldest.len() / 2].map_or("-".into(), |oldest| format!("{:.0}", micros(oldest)));
+    let start = Instant::now();
+    let by_cachestat = cachestat(&reader, 0..bytes).map(|_| format!("{:.1}", micros(start.elapsed())));
+    println!(
+        "{name:44} {:8.1} {:8.1} {:8.1} {:8.1} {oldest:>12} {:>12} {:>10.0}  {}",
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(1.0),
+        by_cachestat.unwrap_or_else(|error| error.to_string()),
+        whole_mincore(&reader, bytes.min(4 * GIB))?,
+        trust.by,
+    );
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    Ok(())
+}
+
+/// Microseconds of one mincore over at most the first 4 GiB.
+fn whole_mincore(file: &File, bytes: u64) -> io::Result<f64> {
+    let mut answer = vec![0; (bytes / page_size()) as usize];
+    let mapping = Mapping::new(file, 0..bytes)?;
+    let start = Instant::now();
+    mapping.mincore(0..bytes, &mut answer)?;
+    Ok(micros(start.elapsed()))
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+fn artifact(file: &Arc<File>, bytes: u64) -> Artifact {
+    let payload = std::iter::once(1_000..bytes - 10).collect();
+    Artifact {
+        path: "model".into(),
+        real_path: "model".into(),
+        file: file.clone(),
+        size: bytes,
+        device: 0,
+        inode: 0,
+        modified_ns: 0,
+        found: Found::Declared,
+        format: Format::Raw,
+        layout: Ok(Arc::new(Layout { payload, ..Layout::default() })),
+        header_digest: None,
+    }
+}
+
+/// Faults each page in through a mapping without read-ahead, so that each is a page-cache entry of its own.
+#[allow(unsafe_code)]
+fn fault_in(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let length = NonZeroUsize::new(bytes as usize).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: a new mapping at an address of the kernel's choice; nobody else has the file, so that it keeps its length
+    // while it is read; nothing refers into the mapping when it goes.
+    unsafe {
+        let start = mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, file, offset as i64)?;
+        madvise(start, length.get(), MmapAdvise::MADV_RANDOM)?;
+        for page in (0..length.get()).step_by(page_size() as usize) {
+            std::ptr::read_volatile(start.as_ptr().cast::<u8>().add(page));
+        }
+        munmap(start, length.get())?;
+    }
+    Ok(())
+}
