@@ -43,7 +43,8 @@ const STOP_NS: u64 = 300;
 const ODD_STOPS: u64 = 7;
 
 /// A file of which a chunk gained so many bytes is filling up: chunks seen before that, or less than so long after it, are
-/// kept short whatever their age.
+/// kept short, in bytes, whatever their age.
+const FILLING_STEP: u64 = 32 << 20;
 const GAIN: u64 = 1 << 20;
 const FILLING_NS: u64 = 1_000_000_000;
 
@@ -187,7 +188,7 @@ impl File {
     fn most_by_age(&self, chunk: &Chunk, now: Mono) -> u64 {
         let Some(asked) = chunk.asked else { return self.step };
         if self.gained.is_some_and(|gained| asked < gained.plus(FILLING_NS)) {
-            return (STEP.end / self.watched.page_size()).max(1);
+            return (FILLING_STEP / self.watched.page_size()).max(1);
         }
         let bytes = u128::from(ARRIVAL) * 1_000_000_000 / u128::from(now.since(asked).max(1));
         ((bytes.min(u128::from(u64::MAX)) as u64).max(STEP.end) / self.watched.page_size()).max(1)
