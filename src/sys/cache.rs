@@ -128,6 +128,7 @@ impl Drop for Mapping {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -2,6 +2,7 @@
 //!
 //! Some hosts evict clean pages on their own, so that figures taken one after the other may differ a little: they are
 //! compared at once, and within a tolerance.
+#![allow(clippy::single_range_in_vec_init)]
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

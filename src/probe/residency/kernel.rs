@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use nix::sys::statfs::fstatfs;
 
-use crate::sys::cache::{Mapping, cachestat, page_size};
+use crate::sys::cache::{CacheStat, Mapping, cachestat, page_size};
 
 /// One file's pages, as the kernel tells of them.
 pub trait PageCache: Send {
-    /// How many of `pages` are in the page cache, by cachestat(2).
-    fn cachestat(&mut self, pages: Range<u64>) -> io::Result<u64>;
+    /// Counts `pages` by cachestat(2).
+    fn cachestat(&mut self, pages: Range<u64>) -> io::Result<CacheStat>;
 
     /// Which of `pages` are in memory, by mincore(2): a byte a page, its lowest bit set if so.
     fn mincore(&mut self, pages: Range<u64>) -> io::Result<&[u8]>;
@@ -60,8 +60,8 @@ impl Kernel {
 }
 
 impl PageCache for Kernel {
-    fn cachestat(&mut self, pages: Range<u64>) -> io::Result<u64> {
-        Ok(cachestat(&self.file, self.bytes(&pages))?.cached)
+    fn cachestat(&mut self, pages: Range<u64>) -> io::Result<CacheStat> {
+        cachestat(&self.file, self.bytes(&pages))
     }
 
     fn mincore(&mut self, pages: Range<u64>) -> io::Result<&[u8]> {

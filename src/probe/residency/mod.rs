@@ -2,8 +2,8 @@
 //!
 //! Never touches a page: files are mapped without populating and never read through the mapping.
 //!
-//! mincore(2) is the meaning, cachestat(2) the means: [`trust`] finds out by trying which of them tells the truth about a
-//! file, [`rotation`] spends a tick's budget on the parts seen longest ago by the cheaper one, [`pages`] makes exact
+//! mincore(2) is the meaning, cachestat(2) the means: `trust` finds out by trying which of them tells the truth about a
+//! file, `rotation` spends a tick's budget on the parts seen longest ago by the cheaper one, `pages` makes exact
 //! bytes of the kernel's pages.
 
 mod kernel;

@@ -95,6 +95,7 @@ impl Watched {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -28,11 +28,23 @@ const ARRIVAL: u64 = 320 << 20;
 /// before it were cheap. The latter is also the least length that age limits to.
 const STEP: Range<u64> = 16 << 20..64 << 20;
 
+/// Pages of the shortest step.
+const LEAST_STEP: u64 = 64;
+
 /// What mincore costs a page before it was measured here.
 const MINCORE_NS: f64 = 50.0;
 
+/// The most that is believed of the cost of a call and of each page that it stops at, in nanoseconds; three times what
+/// was measured.
+const CALL_NS: u64 = 2_000;
+const STOP_NS: u64 = 300;
+
+/// What a question about one odd page counts for, in such stops.
+const ODD_STOPS: u64 = 7;
+
 /// A file of which a chunk gained so many bytes is filling up: chunks seen before that, or less than so long after it, are
-/// kept short whatever their age.
+/// kept short, in bytes, whatever their age.
+const FILLING_STEP: u64 = 32 << 20;
 const GAIN: u64 = 1 << 20;
 const FILLING_NS: u64 = 1_000_000_000;
 
@@ -73,10 +85,20 @@ enum Call {
 }
 
 enum Answer {
-    /// Watched bytes in memory.
-    Bytes(u64),
+    /// Watched bytes in memory, and how many pages the kernel may have stopped at to tell.
+    Bytes { resident: u64, stops: u64 },
     /// Too many odd pages to tell without cutting the chunk.
     TooCoarse,
+}
+
+/// A question and its answer.
+struct Seen {
+    asked: Mono,
+    call: Call,
+    /// Nanoseconds that the answer took.
+    cost: u64,
+    /// Watched bytes in memory.
+    resident: u64,
 }
 
 /// One file in the rotation.
@@ -166,7 +188,7 @@ impl File {
     fn most_by_age(&self, chunk: &Chunk, now: Mono) -> u64 {
         let Some(asked) = chunk.asked else { return self.step };
         if self.gained.is_some_and(|gained| asked < gained.plus(FILLING_NS)) {
-            return (STEP.end / self.watched.page_size()).max(1);
+            return (FILLING_STEP / self.watched.page_size()).max(1);
         }
         let bytes = u128::from(ARRIVAL) * 1_000_000_000 / u128::from(now.since(asked).max(1));
         ((bytes.min(u128::from(u64::MAX)) as u64).max(STEP.end) / self.watched.page_size()).max(1)
@@ -203,25 +225,34 @@ impl File {
             let whole = answer.iter().map(|page| u64::from(page & 1)).sum::<u64>() * page_size;
             let in_memory = |page: u64| answer[(page - pages.start) as usize] & 1 == 1;
             let unwatched: u64 = odd.iter().filter(|odd| in_memory(odd.page)).map(|odd| odd.unwatched).sum();
-            return Ok(Answer::Bytes(whole - unwatched));
+            return Ok(Answer::Bytes { resident: whole - unwatched, stops: answer.len() as u64 });
         }
         let length = pages.end - pages.start;
         let bytes = self.watched.bytes(pages);
-        match self.cache.cachestat(pages.clone())? {
-            0 => return Ok(Answer::Bytes(0)),
-            count if count >= length => return Ok(Answer::Bytes(bytes)),
-            count if odd.is_empty() => return Ok(Answer::Bytes(count * page_size)),
-            count if odd.len() <= FEW_ODD => {
-                let mut unwatched = 0;
-                for odd in odd {
-                    if self.cache.cachestat(odd.page..odd.page + 1)? > 0 {
-                        unwatched += odd.unwatched;
-                    }
+        let counts = self.cache.cachestat(pages.clone())?;
+        let count = counts.cached;
+        let mut stops = count.saturating_add(counts.evicted);
+        let resident = if count == 0 {
+            Some(0)
+        } else if count >= length {
+            Some(bytes)
+        } else if odd.is_empty() {
+            Some(count * page_size)
+        } else if odd.len() <= FEW_ODD {
+            let mut unwatched = 0;
+            for odd in odd {
+                if self.cache.cachestat(odd.page..odd.page + 1)?.cached > 0 {
+                    unwatched += odd.unwatched;
                 }
-                // The pages may have come and gone between the calls.
-                return Ok(Answer::Bytes((count * page_size).saturating_sub(unwatched).min(bytes)));
             }
-            _ => {}
+            stops += ODD_STOPS * odd.len() as u64;
+            // The pages may have come and gone between the calls.
+            Some((count * page_size).saturating_sub(unwatched).min(bytes))
+        } else {
+            None
+        };
+        if let Some(resident) = resident {
+            return Ok(Answer::Bytes { resident, stops });
         }
         if self.verdict.mincore && self.mincore_ns * length as f64 <= TARGET_NS as f64 {
             return self.ask(pages, Call::Mincore);
@@ -248,7 +279,7 @@ impl File {
             if cost < TARGET_NS / 4 {
                 self.step = (self.step * 2).min(STEP.end / page_size);
             } else if cost > TARGET_NS {
-                self.step = (self.step / 2).max(1);
+                self.step = (self.step / 2).max(LEAST_STEP);
             }
         }
     }
@@ -381,64 +412,22 @@ impl Rotation {
         }
     }
 
-    /// Asks about the chunk at the front: about its beginning, if all of it would be too dear; and about those behind it
-    /// not asked about since `since`, if they are cheap.
+    /// Asks about what is at the front.
     fn visit(&mut self, since: Mono) {
-        let begin = self.now();
-        let Some(mut chunk) = self.queue.pop_front() else { return };
-        let id = chunk.file;
-        let file = &mut self.files[id];
-        let by_age = file.most_by_age(&chunk, begin);
-        let most = file.most_by_cost(&chunk).min(by_age);
-        if chunk.length() > most {
-            let rest = chunk.cut(most, &file.watched);
-            file.unasked += usize::from(rest.asked.is_none());
-            self.queue.push_front(rest);
-        } else if chunk.asked.is_some() {
-            while let Some(next) = self.queue.front()
-                && next.file == id
-                && next.asked.is_some_and(|asked| asked < since)
-                && file.may_join(&chunk, next, by_age)
-                && let Some(next) = self.queue.pop_front()
-            {
-                chunk.join(next);
-            }
-        }
+        let Some(chunk) = self.next(since) else { return };
+        let file = &mut self.files[chunk.file];
         let (call, _) = file.choose(&chunk);
         let asked = (self.clock)();
         match file.ask(&chunk.pages, call) {
-            Ok(Answer::Bytes(bytes)) => {
-                let cost = (self.clock)().since(asked);
-                let expected = (chunk.cachestat_ns, chunk.mincore_ns);
-                file.learn(&mut chunk, call, cost);
-                file.unasked -= usize::from(chunk.asked.is_none());
-                if chunk.with_next
-                    && let Some(next) = self.queue.front_mut()
-                {
-                    let theirs = (chunk.resident + next.resident).saturating_sub(bytes).min(next.bytes);
-                    file.resident = file.resident - next.resident + theirs;
-                    next.resident = theirs;
-                    // So is their cost.
-                    let (ours, theirs) = match call {
-                        Call::Cachestat => (expected.0, &mut next.cachestat_ns),
-                        Call::Mincore => (expected.1, &mut next.mincore_ns),
-                    };
-                    *theirs = theirs.zip(ours).map(|(theirs, ours)| (theirs + ours).saturating_sub(cost));
-                }
-                if !chunk.with_next && chunk.asked.is_some() && bytes > chunk.resident + GAIN {
-                    file.gained = Some(asked);
-                }
-                file.resident = file.resident - chunk.resident + bytes;
-                chunk.with_next = false;
-                chunk.resident = bytes;
-                chunk.asked = Some(asked);
-                self.queue.push_back(chunk);
+            Ok(Answer::Bytes { resident, stops }) => {
+                // No answer takes longer; what goes beyond it, others had the CPU.
+                let cost = (self.clock)().since(asked).min(CALL_NS + stops.saturating_mul(STOP_NS));
+                self.enter(chunk, Seen { asked, call, cost, resident });
             }
             Ok(Answer::TooCoarse) => {
-                let rest = chunk.cut(chunk.length() / 2, &file.watched);
-                file.unasked += usize::from(rest.asked.is_none());
-                self.queue.push_front(rest);
-                self.queue.push_front(chunk);
+                let half = chunk.length() / 2;
+                let first = self.cut(chunk, half);
+                self.queue.push_front(first);
             }
             Err(error) => {
                 // The verdict was made with this call answering: either something changed, or it cannot be had.
@@ -446,9 +435,68 @@ impl Rotation {
                 if verdict.same_calls(&file.verdict) {
                     verdict = Verdict::none(format!("{}: {error}", call.name()));
                 }
-                self.take(id, verdict);
+                self.take(chunk.file, verdict);
             }
         }
+    }
+
+    /// Takes the chunk at the front: its beginning, if all of it would be too dear; or together with those behind it that
+    /// were not asked about since `since`, if they are cheap.
+    fn next(&mut self, since: Mono) -> Option<Chunk> {
+        let now = self.now();
+        let mut chunk = self.queue.pop_front()?;
+        let file = &self.files[chunk.file];
+        let by_age = file.most_by_age(&chunk, now);
+        let most = file.most_by_cost(&chunk).min(by_age);
+        if chunk.length() > most {
+            return Some(self.cut(chunk, most));
+        }
+        if chunk.asked.is_some() {
+            while let Some(next) = self.queue.pop_front_if(|next| {
+                next.file == chunk.file
+                    && next.asked.is_some_and(|asked| asked < since)
+                    && file.may_join(&chunk, next, by_age)
+            }) {
+                chunk.join(next);
+            }
+        }
+        Some(chunk)
+    }
+
+    /// Puts all of a chunk but its first `length` pages back to the front.
+    fn cut(&mut self, mut chunk: Chunk, length: u64) -> Chunk {
+        let file = &mut self.files[chunk.file];
+        let rest = chunk.cut(length, &file.watched);
+        file.unasked += usize::from(rest.asked.is_none());
+        self.queue.push_front(rest);
+        chunk
+    }
+
+    /// Enters what was seen of a chunk into the books, and puts it at the end.
+    fn enter(&mut self, mut chunk: Chunk, seen: Seen) {
+        let file = &mut self.files[chunk.file];
+        if chunk.with_next
+            && let Some(next) = self.queue.front_mut()
+        {
+            // What was known of the two as a sum, figure and cost, leaves this much to the other.
+            let theirs = (chunk.resident + next.resident).saturating_sub(seen.resident).min(next.bytes);
+            file.resident = file.resident - next.resident + theirs;
+            next.resident = theirs;
+            let (ours, theirs) = match seen.call {
+                Call::Cachestat => (chunk.cachestat_ns, &mut next.cachestat_ns),
+                Call::Mincore => (chunk.mincore_ns, &mut next.mincore_ns),
+            };
+            *theirs = theirs.zip(ours).map(|(theirs, ours)| (theirs + ours).saturating_sub(seen.cost));
+        } else if chunk.asked.is_some() && seen.resident > chunk.resident + GAIN {
+            file.gained = Some(seen.asked);
+        }
+        file.learn(&mut chunk, seen.call, seen.cost);
+        file.unasked -= usize::from(chunk.asked.is_none());
+        file.resident = file.resident - chunk.resident + seen.resident;
+        chunk.with_next = false;
+        chunk.resident = seen.resident;
+        chunk.asked = Some(seen.asked);
+        self.queue.push_back(chunk);
     }
 
     /// Resident bytes of a file's watched ranges, or why they are not known.

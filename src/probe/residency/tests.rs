@@ -1,5 +1,6 @@
 //! Trust and rotation, tried on kernels, filesystems and file sizes that are not at hand. Time is simulated: a call costs
 //! what it was measured to cost, so that budgets can be asserted.
+#![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
 use std::io;
 use std::ops::Range;
@@ -14,6 +15,7 @@ use super::rotation::Rotation;
 use super::trust::{Places, decide};
 use crate::artifact::extent::Ranges;
 use crate::clock::Mono;
+use crate::sys::cache::CacheStat;
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -126,7 +128,7 @@ impl Simulated {
 }
 
 impl PageCache for Simulated {
-    fn cachestat(&mut self, pages: Range<u64>) -> io::Result<u64> {
+    fn cachestat(&mut self, pages: Range<u64>) -> io::Result<CacheStat> {
         assert!(pages.start < pages.end);
         let (answer, cost) = self.change(|state| {
             if let Some(error) = state.cachestat_error {
@@ -136,7 +138,7 @@ impl PageCache for Simulated {
             let cost = 500 + count / state.folio * state.entry_ns;
             state.cachestats += 1;
             state.dearest = state.dearest.max(cost);
-            (Ok(if state.blind { 0 } else { count }), cost)
+            (Ok(CacheStat { cached: if state.blind { 0 } else { count }, ..CacheStat::default() }), cost)
         });
         self.pass(cost);
         answer

@@ -179,7 +179,7 @@ fn both(cache: &mut dyn PageCache, pages: &Range<u64>) -> io::Result<(u64, u64)>
         cache.mincore(pages.clone()).map(|answer| answer.iter().filter(|page| **page & 1 == 1).count() as u64)
     };
     let before = count(cache)?;
-    let between = cache.cachestat(pages.clone())?;
+    let between = cache.cachestat(pages.clone())?.cached;
     Ok((before.min(count(cache)?), between))
 }
 
