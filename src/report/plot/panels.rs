@@ -453,7 +453,10 @@ fn absent(scene: &mut Scene, notes: &mut Vec<Text>, shown: &Shown, panel: Panel,
         let text = font::fit(&format!("{} not measured: {reason}", names.join(", ")), KEY_EM, room);
         let (at, side) = match all {
             true => (((super::LEFT + super::RIGHT) / 2, middle + 36 * index as i32), Side::Middle),
-            false => ((super::LEFT + 20, panel.top + 32 + 36 * index as i32), Side::Left),
+            // Below the highest level, which is a tenth of the panel under its top.
+            false => {
+                ((super::LEFT + 20, panel.top + 52.max((panel.bottom - panel.top) / 4) + 36 * index as i32), Side::Left)
+            }
         };
         notes.push(Text { at, side, em: KEY_EM, colour: Palette::GREY, text });
     }
