@@ -407,3 +407,164 @@ fn contradictions(samples: &[Sample]) -> Vec<String> {
         .map(|(text, times)| if times == 1 { text } else { format!("{text} (and in {} more samples)", times - 1) })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, Evidence, Mark};
+    use crate::metric::Metric::*;
+    use crate::run::Meta;
+    use crate::stage::Status;
+
+    fn sample(t: i64, values: &[(Metric, u64)]) -> Sample {
+        let mut sample = Sample { t: At(t), late_ns: 0, cost_ns: 0, values: Values::ABSENT };
+        values.iter().for_each(|&(metric, value)| sample.values.set(metric, value));
+        sample
+    }
+
+    /// A run of these samples; its `run.json` is that of one of the constructed runs.
+    fn run(samples: Vec<Sample>) -> Run {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runs/ml-216");
+        let meta = Meta::load(&folder).unwrap();
+        Run { folder, meta, samples, events: Vec::new(), details: Vec::new(), gaps: Vec::new() }
+    }
+
+    fn reached(stage: &str, at: i64, sampled: Option<i64>) -> Outcome {
+        let mark =
+            Mark { stage: stage.into(), evidence: Evidence::Log, detail: String::new(), sampled: sampled.map(At) };
+        Outcome {
+            stage: stage.into(),
+            status: Status::Reached,
+            reason: String::new(),
+            begin: None,
+            mark: Some((At(at), Some(0), mark)),
+        }
+    }
+
+    fn missed(stage: &str) -> Outcome {
+        let status = Status::Unknown;
+        Outcome { stage: stage.into(), status, reason: "why".into(), begin: None, mark: None }
+    }
+
+    #[test]
+    fn rows_stand_in_the_order_of_marks_and_ties_in_that_of_the_file() {
+        let outcomes =
+            vec![missed("a"), reached("b", 9, None), reached("c", 5, None), reached("d", 5, None), missed("e")];
+        let table = StageTable::build(outcomes, &run(Vec::new()));
+        let names: Vec<_> = table.rows.iter().map(|row| row.outcome.stage.as_str()).collect();
+        assert_eq!(names, ["c", "d", "b", "a", "e"]);
+        assert_eq!(table.interval_names(), ["start → c", "c → d", "d → b"]);
+        assert_eq!(table.last_stage_reached().unwrap().outcome.stage, "b");
+        assert_eq!(table.stopping_event, None);
+        assert!(table.rows.iter().all(|row| row.values == Values::ABSENT && row.sampled.is_none()));
+    }
+
+    #[test]
+    fn a_mark_takes_its_own_sample_else_the_next_else_the_last() {
+        let run = run((1..=4).map(|t| sample(10 * t, &[(RssBytes, t as u64)])).collect());
+        let outcomes = vec![
+            reached("own", 12, Some(30)),
+            reached("exactly then", 20, None),
+            reached("next", 12, Some(31)),
+            reached("after the end", 99, Some(120)),
+        ];
+        let table = StageTable::build(outcomes, &run);
+        let of = |stage: &str| {
+            let row = table.rows.iter().find(|row| row.outcome.stage == stage).unwrap();
+            (row.sampled.unwrap().0, row.values.get(RssBytes).unwrap())
+        };
+        assert_eq!(of("own"), (30, 3));
+        assert_eq!(of("exactly then"), (20, 2));
+        assert_eq!(of("next"), (20, 2));
+        assert_eq!(of("after the end"), (40, 4));
+    }
+
+    #[test]
+    fn deltas_are_since_the_mark_before_and_absent_where_either_end_is() {
+        let run = run(vec![
+            sample(10, &[(MinorFaults, 7), (ReadBytes, 5)]),
+            sample(20, &[(MinorFaults, 9)]),
+            sample(30, &[(MinorFaults, 8), (ReadBytes, 50)]),
+        ]);
+        let table =
+            StageTable::build(vec![reached("a", 10, None), reached("b", 20, None), reached("c", 30, None)], &run);
+        let deltas = |metric| table.rows.iter().map(|row| row.deltas.get(metric)).collect::<Vec<_>>();
+        // The last is a counter that fell: no delta, and a problem that names it.
+        assert_eq!(deltas(MinorFaults), [Some(7), Some(2), None]);
+        assert_eq!(deltas(ReadBytes), [Some(5), None, None]);
+        assert_eq!(deltas(WcharBytes), [None, None, None]);
+        assert!(
+            table.problems.iter().any(|problem| problem.contains("minor_faults fell from 9 to 8")),
+            "{:?}",
+            table.problems
+        );
+        assert!(table.problems.iter().any(|problem| problem.starts_with("c: minor_faults")), "{:?}", table.problems);
+    }
+
+    #[test]
+    fn peaks_are_lower_bounds_over_closed_intervals() {
+        let levels = [(-5, 900), (0, 3), (10, 8), (20, 4), (30, 6), (40, 5), (50, 99)];
+        let run = run(levels.map(|(t, level)| sample(t, &[(RssBytes, level)])).into());
+        let table = StageTable::build(vec![reached("a", 20, None), reached("b", 40, Some(40))], &run);
+        let low = |peak: Option<Peak>| {
+            let peak = peak.unwrap();
+            assert_eq!((peak.high, peak.basis), (None, Basis::Sampled));
+            peak.low.unwrap()
+        };
+        // What was before the start is not the launch's, and what is after the mark is not the interval's.
+        assert_eq!((low(table.rows[0].peak(RssBytes)), low(table.rows[0].span_peak(RssBytes))), (8, 8));
+        assert_eq!((low(table.rows[1].peak(RssBytes)), low(table.rows[1].span_peak(RssBytes))), (8, 6));
+        assert_eq!(table.rows[1].change(RssBytes), Some(1));
+        assert_eq!(table.rows[0].change(RssBytes), None);
+        assert_eq!(table.rows[1].peak(SwapBytes), None);
+        assert_eq!(table.rows[1].peak(MinorFaults), None);
+    }
+
+    #[test]
+    fn the_host_account_is_two_bounds_and_absent_with_its_parts() {
+        let all = [
+            (RssAnonBytes, 1001),
+            (RssFileBytes, 300),
+            (RssShmemBytes, 20),
+            (PageTableBytes, 7),
+            (ResidentPayloadBytes, 250),
+            (Processes, 4),
+            (SwapBytes, 1 << 40),
+        ];
+        let bounds = |without: Option<Metric>| {
+            let known: Vec<_> = all.into_iter().filter(|(metric, _)| Some(*metric) != without).collect();
+            let table = StageTable::build(vec![reached("a", 1, None)], &run(vec![sample(1, &known)]));
+            (table.rows[0].host_low, table.rows[0].host_high)
+        };
+        assert_eq!(bounds(None), (Some(251 + 250 + 7), Some(1001 + 250 + 300 + 20 + 7)));
+        assert_eq!(bounds(Some(ResidentPayloadBytes)), (None, None));
+        assert_eq!(bounds(Some(Processes)), (None, Some(1578)));
+        assert_eq!(bounds(Some(RssFileBytes)), (Some(508), None));
+        assert_eq!(bounds(Some(SwapBytes)), bounds(None));
+    }
+
+    #[test]
+    fn values_that_contradict_themselves_are_said_once_and_kept() {
+        let broken =
+            [(PayloadBytes, 10), (ResidentPayloadBytes, 4), (NonresidentPayloadBytes, 7), (MappedPayloadBytes, 11)];
+        let run = run(vec![sample(1, &broken), sample(2, &broken), sample(3, &[(RssBytes, 5), (RssAnonBytes, 5)])]);
+        let table = StageTable::build(vec![reached("a", 1, None)], &run);
+        assert_eq!(table.problems.len(), 2, "{:?}", table.problems);
+        assert!(table.problems[0].contains("do not add up to the payload 10 (and in 1 more samples)"));
+        assert_eq!(table.rows[0].values.get(NonresidentPayloadBytes), Some(7));
+    }
+
+    #[test]
+    fn the_reason_of_an_absence_is_the_last_one_before_it() {
+        let mut run = run(Vec::new());
+        let what = |at, what| Event { at: At(at), uncertainty_ns: Some(0), what };
+        run.events = vec![
+            what(5, What::Absent { metric: RssBytes, reason: "denied".into() }),
+            what(9, What::Present { metric: RssBytes }),
+        ];
+        assert_eq!(reason_of_absence(&run, RssBytes, At(4)), Some("not in the published figures"));
+        assert_eq!(reason_of_absence(&run, RssBytes, At(5)), Some("denied"));
+        assert_eq!(reason_of_absence(&run, RssBytes, At(10)), None);
+        assert_eq!(reason_of_absence(&run, PayloadBytes, At(10)), None);
+    }
+}

@@ -40,7 +40,7 @@ pub fn bytes_in(bytes: u64, unit: ByteUnit) -> String {
 /// Three significant digits, at most two of them behind the point; what would show as nothing is said to be less.
 pub fn significant(value: f64) -> String {
     match value {
-        v if v == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         v if v < 0.005 => "<0.01".to_owned(),
         v if v < 9.995 => format!("{v:.2}"),
         v if v < 99.95 => format!("{v:.1}"),

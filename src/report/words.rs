@@ -30,7 +30,10 @@ pub fn gap(table: &StageTable) -> Vec<String> {
 fn payload(row: &StageRow) -> String {
     let get = |metric| row.values.get(metric);
     let (Some(payload), Some(resident)) = (get(Metric::PayloadBytes), get(Metric::ResidentPayloadBytes)) else {
-        return "the resident payload is not known".to_owned();
+        return match get(Metric::MappedBytes) {
+            Some(mapped) => format!("the resident payload is not known, {} of the files mapped", units::bytes(mapped)),
+            None => "the resident payload is not known".to_owned(),
+        };
     };
     let unit = units::byte_unit(payload);
     let shown = |bytes| units::bytes_in(bytes, unit);

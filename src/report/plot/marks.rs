@@ -10,6 +10,8 @@ use super::font;
 pub const EM: i32 = 25;
 /// Height of a row.
 pub const ROW: i32 = 36;
+/// Between a name and a time. SVG draws several plain spaces as one, so these are not plain.
+const SPACE: &str = "\u{a0}\u{a0}";
 /// How far a label stands from its line.
 const BESIDE: i32 = 8;
 /// Least space between two labels of a row.
@@ -53,7 +55,7 @@ pub fn place(marks: &[Mark], left: i32, right: i32) -> Placement {
     let texts: Vec<String> = marks
         .iter()
         .map(|mark| {
-            let time = format!("  {}", mark.time);
+            let time = format!("{SPACE}{}", mark.time);
             let room = WIDEST.min((right - left) / 2) - font::width(&time, EM);
             font::fit(&mark.name, EM, room) + &time
         })
@@ -68,11 +70,15 @@ pub fn place(marks: &[Mark], left: i32, right: i32) -> Placement {
     }
 }
 
+/// A left end and a row for each label.
+type Places = Vec<(i32, usize)>;
+
 /// The arrangement with the fewest rows; of those, the one with most labels to the right of their lines.
-fn beside(marks: &[Mark], widths: &[i32], left: i32, right: i32) -> Option<(Vec<(i32, usize)>, usize)> {
+fn beside(marks: &[Mark], widths: &[i32], left: i32, right: i32) -> Option<(Places, usize)> {
     let count = marks.len();
     let choices: u32 = if count <= TRIED { 1 << count } else { 1 };
-    let mut best: Option<(usize, u32, Vec<(i32, usize)>)> = None;
+    // Rows, labels to the left, places.
+    let mut best: Option<((usize, u32), Places)> = None;
     for choice in 0..choices {
         let lefts: Option<Vec<i32>> = (0..count)
             .map(|index| {
@@ -88,11 +94,11 @@ fn beside(marks: &[Mark], widths: &[i32], left: i32, right: i32) -> Option<(Vec<
         let Some(rows) = rows(marks, widths, &lefts) else { continue };
         let height = rows.iter().max().map_or(0, |row| row + 1);
         let flips = choice.count_ones();
-        if height <= ROWS && best.as_ref().is_none_or(|(rows, fewest, _)| (height, flips) < (*rows, *fewest)) {
-            best = Some((height, flips, lefts.into_iter().zip(rows).collect()));
+        if height <= ROWS && best.as_ref().is_none_or(|(least, _)| (height, flips) < *least) {
+            best = Some(((height, flips), lefts.into_iter().zip(rows).collect()));
         }
     }
-    best.map(|(rows, _, places)| (places, rows))
+    best.map(|((rows, _), places)| (places, rows))
 }
 
 /// A row for each label: above the labels of the lines that it would hide, and beside none that it would overlap.
@@ -140,8 +146,11 @@ fn numbered(marks: &[Mark], left: i32, right: i32) -> Placement {
         *number = (*number).min(most);
         most = *number - apart;
     }
-    let names: Vec<String> =
-        marks.iter().zip(1..).map(|(mark, number)| format!("{number}  {}  {}", mark.name, mark.time)).collect();
+    let names: Vec<String> = marks
+        .iter()
+        .zip(1..)
+        .map(|(mark, number)| format!("{number}{SPACE}{}{SPACE}{}", mark.name, mark.time))
+        .collect();
     let widest = names.iter().map(|name| font::width(name, EM)).max().unwrap_or(0).min(WIDEST) + 2 * APART;
     let columns = ((right - left) / widest).max(1) as usize;
     let columns = columns.max(names.len().div_ceil(LIST_ROWS));

@@ -6,6 +6,7 @@ use super::series::{self, Stretch};
 use super::{Shown, font, least_interval, never};
 use crate::account::{StageRow, StageTable};
 use crate::metric::{Metric, Values};
+use crate::report::text::{elide, plain};
 use crate::report::units;
 
 /// The picture's colours, after Okabe and Ito.
@@ -101,11 +102,16 @@ fn payload(
     panel: Panel,
     notes: &mut Vec<Text>,
 ) -> ValueAxis {
-    use Metric::{MappedPayloadBytes, PayloadBytes, ResidentPayloadBytes};
+    use Metric::{MappedBytes, MappedPayloadBytes, PayloadBytes, ResidentPayloadBytes};
     let samples = &shown.samples;
     let of = |metric: Metric| move |values: &Values| values.get(metric);
     let total = series::stretches(samples, of(PayloadBytes));
-    let mapped = series::stretches(samples, of(MappedPayloadBytes));
+    let mut mapped = series::stretches(samples, of(MappedPayloadBytes));
+    // Where the payload is not known, what is mapped of the files still is.
+    let whole = mapped.is_empty();
+    if whole {
+        mapped = series::stretches(samples, of(MappedBytes));
+    }
     let resident = series::stretches(samples, of(ResidentPayloadBytes));
     let largest =
         [&total, &mapped, &resident].into_iter().map(|stretches| series::largest(stretches)).fold(0.0, f64::max);
@@ -136,7 +142,10 @@ fn payload(
         keys.push(Key { looks: Looks::Dashes(Palette::INK), text: with_value("payload", last, PayloadBytes) });
     }
     if !mapped.is_empty() {
-        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: none_or("mapped", &mapped) });
+        keys.push(Key {
+            looks: Looks::Line(Palette::VERMILION),
+            text: none_or(if whole { "mapped extent, headers included" } else { "mapped" }, &mapped),
+        });
     }
     if samples.iter().any(|sample| {
         sample
@@ -150,7 +159,11 @@ fn payload(
         keys.push(Key { looks: Looks::Fill(Palette::SKY), text: "resident in host memory".to_owned() });
     }
     header(scene, panel, "Payload", keys);
-    let names = [(PayloadBytes, "payload"), (MappedPayloadBytes, "mapped"), (ResidentPayloadBytes, "resident payload")];
+    let names = [
+        (PayloadBytes, "payload"),
+        (if whole { MappedBytes } else { MappedPayloadBytes }, "mapped"),
+        (ResidentPayloadBytes, "resident payload"),
+    ];
     absent(scene, notes, shown, panel, &names);
     scale
 }
@@ -191,10 +204,10 @@ fn resident_set(
             keys.push(Key { looks, text: text.to_owned() });
         }
     };
-    let peak = table.last_stage_reached().and_then(|row| row.peak(RssBytes)).and_then(|peak| peak.low);
-    let text = match peak {
-        Some(peak) => format!("total, peak ≥ {}", units::bytes(peak)),
-        None => "total".to_owned(),
+    let to_stop = table.stopping_row().and_then(|row| Some((row.peak(RssBytes)?.low?, &row.outcome.stage)));
+    let text = match to_stop {
+        Some((peak, stage)) => format!("total, peak to {} ≥ {}", elide(&plain(stage), 24), units::bytes(peak)),
+        None => format!("total, peak ≥ {}", units::bytes(series::largest(&total) as u64)),
     };
     entry(&total, Looks::Line(Palette::INK), &text);
     entry(&shmem, Looks::Fill(Palette::PURPLE), "shared memory");
@@ -297,7 +310,7 @@ fn pixels(axis: &TimeAxis, scale: &ValueAxis, stretch: &[(i64, f64)], corners: C
     // What is just outside keeps the line going to the edge.
     let first = stretch.partition_point(|(t, _)| *t < axis.from).saturating_sub(1);
     let last = (stretch.partition_point(|(t, _)| *t <= axis.to) + 1).min(stretch.len());
-    let columns = series::columns(&stretch[first..last], |t| axis.x(t));
+    let columns = series::columns(stretch.get(first..last).unwrap_or_default(), |t| axis.x(t));
     let mut pixels: Vec<Point> = corners(&columns).into_iter().map(|(x, value)| (x, scale.y(value))).collect();
     pixels.dedup();
     pixels
@@ -440,7 +453,10 @@ fn absent(scene: &mut Scene, notes: &mut Vec<Text>, shown: &Shown, panel: Panel,
         let text = font::fit(&format!("{} not measured: {reason}", names.join(", ")), KEY_EM, room);
         let (at, side) = match all {
             true => (((super::LEFT + super::RIGHT) / 2, middle + 36 * index as i32), Side::Middle),
-            false => ((super::LEFT + 20, panel.top + 32 + 36 * index as i32), Side::Left),
+            // Below the highest level, which is a tenth of the panel under its top.
+            false => {
+                ((super::LEFT + 20, panel.top + 52.max((panel.bottom - panel.top) / 4) + 36 * index as i32), Side::Left)
+            }
         };
         notes.push(Text { at, side, em: KEY_EM, colour: Palette::GREY, text });
     }

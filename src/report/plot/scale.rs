@@ -35,7 +35,7 @@ impl TimeAxis {
     pub fn label(&self, t: i64) -> String {
         let (unit, name) = self.unit();
         let pixel = (self.to - self.from) as f64 / unit / f64::from((self.right - self.left).max(1));
-        let digits = (-pixel.log10()).ceil().clamp(0.0, 6.0) as usize;
+        let digits = if unit == 1.0 { 0 } else { (-pixel.log10()).ceil().clamp(0.0, 6.0) as usize };
         format!("{:.digits$} {name}", t as f64 / unit)
     }
 

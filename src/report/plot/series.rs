@@ -28,7 +28,8 @@ pub fn thin(samples: &[Sample], x: impl Fn(i64) -> i32) -> Vec<Sample> {
     let mut begin = 0;
     while begin < samples.len() {
         let column = x(samples[begin].t.0);
-        let end = begin + samples[begin..].partition_point(|sample| x(sample.t.0) <= column);
+        // At least one: a file can hold samples out of order.
+        let end = begin + samples[begin..].partition_point(|sample| x(sample.t.0) <= column).max(1);
         kept.extend([begin, end - 1]);
         let mut smallest = [(u64::MAX, begin); DRAWN.len()];
         let mut largest = [(0, begin); DRAWN.len()];
@@ -116,13 +117,13 @@ pub fn rates(samples: &[Sample], counter: Metric, least: i64) -> Vec<Stretch> {
         let mut steps: Stretch = Vec::new();
         let mut begin = stretch[0];
         for &(t, value) in &stretch[1..] {
-            if t - begin.0 < least.max(1) {
+            if t.saturating_sub(begin.0) < least.max(1) {
                 continue;
             }
             if value < begin.1 {
                 rates.push(std::mem::take(&mut steps));
             } else {
-                let rate = (value - begin.1) / ((t - begin.0) as f64 / 1e9);
+                let rate = (value - begin.1) / (t.saturating_sub(begin.0) as f64 / 1e9);
                 if steps.is_empty() {
                     steps.push((begin.0, rate));
                 }
@@ -147,7 +148,7 @@ pub fn columns(stretch: &[(i64, f64)], x: impl Fn(i64) -> i32) -> Vec<(i32, f64)
     let mut rest = stretch;
     while let Some(&(t, first)) = rest.first() {
         let column = x(t);
-        let length = rest.partition_point(|(t, _)| x(*t) <= column);
+        let length = rest.partition_point(|(t, _)| x(*t) <= column).max(1);
         let (here, later) = rest.split_at(length);
         rest = later;
         let mut smallest = 0;

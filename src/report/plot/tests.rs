@@ -79,3 +79,73 @@ fn a_long_run_is_thinned() {
     assert!(points < 150_000, "{points}");
     assert!(picture.svg().unwrap().contains("4 GiB"), "the axis reaches to the one high sample");
 }
+
+/// Every text is inside the picture, and none lies over another, in every run at hand.
+#[test]
+fn no_text_leaves_the_picture_or_lies_over_another() {
+    for name in ["lazy", "heap", "fifteen-stages", "absent", "ml-216"] {
+        let (mut run, _) = load(name);
+        // Once as it is, once with names that are far too long for everything.
+        for long in [false, true] {
+            if long {
+                run.meta.argv = vec!["word".repeat(100); 5];
+                run.meta.absent.iter_mut().for_each(|absent| absent.reason = "because ".repeat(60));
+                run.meta.stages.stages.iter_mut().for_each(|stage| stage.name.push_str(&"_and_more".repeat(12)));
+                for event in &mut run.events {
+                    if let What::Mark(mark) = &mut event.what {
+                        mark.stage.push_str(&"_and_more".repeat(12));
+                    }
+                }
+            }
+            let picture = compose(&run, &table(&run));
+            let texts: Vec<&scene::Text> = picture
+                .shapes
+                .iter()
+                .filter_map(|shape| match shape {
+                    scene::Shape::Text(text) => Some(text),
+                    _ => None,
+                })
+                .collect();
+            assert!(texts.len() > 10);
+            for (index, text) in texts.iter().enumerate() {
+                let (left, top, right, bottom) = text.bounds();
+                assert!(0 < left && right < WIDTH && 0 < top && bottom < scene::HEIGHT, "{name}: {text:?}");
+                for other in &texts[..index] {
+                    let (l, t, r, b) = other.bounds();
+                    assert!(right <= l || r <= left || bottom <= t || b <= top, "{name}: {text:?} over {other:?}");
+                }
+            }
+        }
+    }
+}
+
+/// What is not known is not drawn: without residency there is no blue, and its panel says why.
+#[test]
+fn nothing_is_drawn_of_what_is_absent() {
+    let (run, _) = load("absent");
+    let svg = compose(&run, &table(&run)).svg().unwrap();
+    assert!(svg.contains("payload, resident payload not measured: model.bin"), "the reason is there");
+    assert!(!svg.contains("mapped, not resident"), "no key of a series that is not there");
+    let (run, _) = load("ml-216");
+    let svg = compose(&run, &table(&run)).svg().unwrap();
+    assert!(svg.contains("minor faults, major faults not measured: not in the published figures"));
+}
+
+/// A file can say anything: times out of order and at the ends of their range, values at theirs.
+#[test]
+fn no_run_breaks_the_picture() {
+    let (mut run, _) = load("lazy");
+    let sample = run.samples[100].clone();
+    let times = [5, i64::MAX, 3, i64::MIN, -7, 0, i64::MAX - 1, 2];
+    run.samples = (0..30_000).map(|index| Sample { t: At(times[index % times.len()]), ..sample.clone() }).collect();
+    for event in &mut run.events {
+        event.at = At(i64::MIN);
+        event.uncertainty_ns = Some(u64::MAX);
+    }
+    for length in [30_000, 100, 3] {
+        run.samples.truncate(length);
+        compose(&run, &table(&run)).svg().unwrap();
+    }
+    run.samples.iter_mut().for_each(|sample| Metric::counters().for_each(|metric| sample.values.set(metric, u64::MAX)));
+    compose(&run, &table(&run)).png().unwrap();
+}
