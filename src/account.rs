@@ -1,9 +1,47 @@
 //! Run → stage table: values at each mark, what each counter did since the mark before, peaks with their bounds, and
 //! the host account. Pure; invents nothing: what a run does not know is absent in its table.
+//!
+//! # Which sample stands at a mark
+//!
+//! The one that was taken for it ([`Mark::sampled`](crate::event::Mark)); where that is not there, the first at or
+//! after the mark, and where the run ended before one, the last before it. `sampled` always says which.
+//!
+//! # Peaks
+//!
+//! A sample is a lower bound of a peak: a level between two samples may have been higher. So a sampled peak has a low
+//! and no high. Both ends of the interval belong to it, and so does the mark's own sample.
+//!
+//! # The host account
+//!
+//! Resident sets count a page once for each process that maps it, and file-backed ones count page cache that the
+//! payload's residency counts too. So the host memory that a launch holds is given as two bounds, and named as such:
+//!
+//! | part | low | high |
+//! |---|---|---|
+//! | anonymous memory | mean over the processes, rounded up: the largest process has at least that, and the others may share all of it, copy-on-write | their sum |
+//! | payload in the page cache | `resident_payload_bytes` | the same |
+//! | other file-backed pages | 0: all may be payload, and counted above | `rss_file_bytes` |
+//! | shared memory | 0: one tmpfs page may be payload, or shared by all | `rss_shmem_bytes` |
+//! | page tables | `page_table_bytes` | the same |
+//!
+//! Swapped-out memory is not host memory and is in neither. Kernel memory other than page tables (socket buffers,
+//! slabs) and page cache of files that are no artifact and that nobody maps are not counted at all. A bound is absent
+//! when one of its parts is.
+//!
+//! # What must hold
+//!
+//! Checked in every sample, and said in [`StageTable::problems`] where it does not; values are never mended:
+//!
+//! - `payload_bytes` = `resident_payload_bytes` + `nonresident_payload_bytes`, exactly;
+//! - `mapped_payload_bytes` is at most `payload_bytes` and at most `mapped_bytes`;
+//! - `rss_bytes` = `rss_anon_bytes` + `rss_file_bytes` + `rss_shmem_bytes`;
+//! - no counter falls.
 
 use crate::clock::At;
-use crate::metric::{Metric, Values};
+use crate::event::What;
+use crate::metric::{self, Metric, Values};
 use crate::run::Run;
+use crate::sample::Sample;
 use crate::stage::Outcome;
 
 /// How a peak is known.
@@ -15,6 +53,17 @@ pub enum Basis {
     Sampled,
     /// Between two figures.
     Bounds,
+}
+
+impl Basis {
+    /// The word that files have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Basis::Kernel => "kernel",
+            Basis::Sampled => "sampled",
+            Basis::Bounds => "bounds",
+        }
+    }
 }
 
 /// A largest value in an interval, as far as it can be known.
@@ -34,13 +83,38 @@ pub struct StageRow {
     pub values: Values,
     /// Per counter, since the previous mark (start, for the first).
     pub deltas: Values,
+    /// Per gauge, how much it rose or fell since the previous mark; absent for the first, as start has no values.
+    pub changes: Vec<(Metric, i64)>,
     /// Per gauge, over start → this mark.
     pub peaks: Vec<(Metric, Peak)>,
     /// Per gauge, over the previous mark → this mark.
     pub span_peaks: Vec<(Metric, Peak)>,
-    /// The host account's total.
+    /// The host account's total: at least this.
     pub host_low: Option<u64>,
+    /// The host account's total: at most this.
     pub host_high: Option<u64>,
+}
+
+impl StageRow {
+    /// When the stage was reached.
+    pub fn at(&self) -> Option<At> {
+        self.outcome.mark.as_ref().map(|(at, _, _)| *at)
+    }
+
+    /// The change of a gauge since the previous mark.
+    pub fn change(&self, metric: Metric) -> Option<i64> {
+        self.changes.iter().find(|(of, _)| *of == metric).map(|(_, change)| *change)
+    }
+
+    /// The peak of a gauge over start → this mark.
+    pub fn peak(&self, metric: Metric) -> Option<Peak> {
+        self.peaks.iter().find(|(of, _)| *of == metric).map(|(_, peak)| *peak)
+    }
+
+    /// The peak of a gauge over the previous mark → this mark.
+    pub fn span_peak(&self, metric: Metric) -> Option<Peak> {
+        self.span_peaks.iter().find(|(of, _)| *of == metric).map(|(_, peak)| *peak)
+    }
 }
 
 /// The stage-aligned table: rows in the order of marks (ties in the stage file's order), then those without a mark.
@@ -49,12 +123,287 @@ pub struct StageTable {
     pub rows: Vec<StageRow>,
     /// The stopping event, where one was asked for and reached.
     pub stopping_event: Option<String>,
+    /// Where the recorded values contradict themselves, for people.
+    pub problems: Vec<String>,
 }
 
 impl StageTable {
-    /// The table of a run.
+    /// The table of a run, by the stage definitions that it was recorded with.
     pub fn of(run: &Run) -> StageTable {
-        let _ = run;
-        todo!()
+        StageTable::build(crate::stage::outcomes(&run.meta.stages, &run.events), run)
     }
+
+    /// The table of a run in which these became of its stages, in the stage file's order.
+    pub fn build(outcomes: Vec<Outcome>, run: &Run) -> StageTable {
+        let (mut marked, unmarked): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.mark.is_some());
+        // Stable: a tie keeps the stage file's order.
+        marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
+
+        let mut problems = contradictions(&run.samples);
+        let mut from_start = RunningPeaks::new(&run.samples);
+        let mut rows: Vec<StageRow> = Vec::new();
+        for outcome in marked {
+            let index = sample_at(&outcome, &run.samples);
+            let sample = index.map(|index| &run.samples[index]);
+            let values = sample.map(|sample| sample.values.clone()).unwrap_or_default();
+            let previous = rows.last();
+            let deltas = deltas(previous, &values, &outcome.stage, &mut problems);
+            let changes = previous.map(|previous| changes(&previous.values, &values)).unwrap_or_default();
+            let peaks = index.map(|index| from_start.to(index)).unwrap_or_default();
+            let span_peaks = index.map(|index| {
+                let begin = previous.and_then(StageRow::at).unwrap_or(At(0));
+                let first = run.samples.partition_point(|sample| sample.t < begin).min(index);
+                peaks_of(&largest(&run.samples[first..=index]))
+            });
+            rows.push(StageRow {
+                sampled: sample.map(|sample| sample.t),
+                deltas,
+                changes,
+                peaks,
+                span_peaks: span_peaks.unwrap_or_default(),
+                host_low: host_low(&values),
+                host_high: host_high(&values),
+                values,
+                outcome,
+            });
+        }
+        rows.extend(unmarked.into_iter().map(|outcome| StageRow {
+            outcome,
+            sampled: None,
+            values: Values::ABSENT,
+            deltas: Values::ABSENT,
+            changes: Vec::new(),
+            peaks: Vec::new(),
+            span_peaks: Vec::new(),
+            host_low: None,
+            host_high: None,
+        }));
+
+        let stopping_event = run
+            .meta
+            .until
+            .clone()
+            .filter(|until| rows.iter().any(|row| row.outcome.stage == *until && row.at().is_some()));
+        StageTable { rows, stopping_event, problems }
+    }
+
+    /// The rows of the stages that were reached, in the order of marks.
+    pub fn reached(&self) -> impl DoubleEndedIterator<Item = &StageRow> {
+        self.rows.iter().filter(|row| row.outcome.mark.is_some())
+    }
+
+    /// The stage that was reached last, at the stopping event or before it where there is one.
+    pub fn last_stage_reached(&self) -> Option<&StageRow> {
+        self.stopping_row().or_else(|| self.reached().next_back())
+    }
+
+    /// The row of the stopping event.
+    pub fn stopping_row(&self) -> Option<&StageRow> {
+        let stage = self.stopping_event.as_ref()?;
+        self.reached().find(|row| row.outcome.stage == *stage)
+    }
+
+    /// The interval that ends at each mark: `start → a`, `a → b`.
+    pub fn interval_names(&self) -> Vec<String> {
+        let names: Vec<&str> =
+            std::iter::once("start").chain(self.reached().map(|row| row.outcome.stage.as_str())).collect();
+        names.windows(2).map(|pair| format!("{} → {}", pair[0], pair[1])).collect()
+    }
+}
+
+/// Why a metric is absent at a time, as far as the run says.
+pub fn reason_of_absence(run: &Run, metric: Metric, at: At) -> Option<&str> {
+    let mut reason = run.meta.absent.iter().find(|absent| absent.metric == metric).map(|absent| absent.reason.as_str());
+    for event in run.events.iter().filter(|event| event.at <= at) {
+        match &event.what {
+            What::Absent { metric: of, reason: why } if *of == metric => reason = Some(why),
+            What::Present { metric: of } if *of == metric => reason = None,
+            _ => {}
+        }
+    }
+    reason
+}
+
+/// The index of the sample whose values stand at a mark.
+fn sample_at(outcome: &Outcome, samples: &[Sample]) -> Option<usize> {
+    let (at, _, mark) = outcome.mark.as_ref()?;
+    if let Some(sampled) = mark.sampled {
+        let index = samples.partition_point(|sample| sample.t < sampled);
+        if samples.get(index).is_some_and(|sample| sample.t == sampled) {
+            return Some(index);
+        }
+    }
+    let index = samples.partition_point(|sample| sample.t < *at);
+    if index < samples.len() { Some(index) } else { samples.len().checked_sub(1) }
+}
+
+/// What each counter did since the previous mark.
+fn deltas(previous: Option<&StageRow>, values: &Values, stage: &str, problems: &mut Vec<String>) -> Values {
+    let mut deltas = Values::ABSENT;
+    for metric in Metric::counters() {
+        // Counters count from start, where they are 0.
+        let before = match previous {
+            Some(row) => row.values.get(metric),
+            None => Some(0),
+        };
+        let (Some(before), Some(now)) = (before, values.get(metric)) else { continue };
+        match now.checked_sub(before) {
+            Some(delta) => deltas.set(metric, delta),
+            None => problems.push(format!(
+                "{stage}: {} is {now}, less than {before} at the mark before: its delta is left out",
+                metric.name()
+            )),
+        }
+    }
+    deltas
+}
+
+/// How much each gauge rose or fell.
+fn changes(before: &Values, now: &Values) -> Vec<(Metric, i64)> {
+    Metric::gauges()
+        .filter_map(|metric| {
+            let change = i128::from(now.get(metric)?) - i128::from(before.get(metric)?);
+            Some((metric, i64::try_from(change).ok()?))
+        })
+        .collect()
+}
+
+/// The largest known value of each gauge.
+fn largest(samples: &[Sample]) -> Values {
+    let mut largest = Values::ABSENT;
+    samples.iter().for_each(|sample| raise(&mut largest, &sample.values));
+    largest
+}
+
+fn raise(largest: &mut Values, values: &Values) {
+    for metric in Metric::gauges() {
+        // None is less than any value.
+        largest.set(metric, largest.get(metric).max(values.get(metric)));
+    }
+}
+
+fn peaks_of(largest: &Values) -> Vec<(Metric, Peak)> {
+    Metric::gauges()
+        .filter_map(|metric| {
+            let low = largest.get(metric)?;
+            Some((metric, Peak { low: Some(low), high: None, basis: Basis::Sampled }))
+        })
+        .collect()
+}
+
+/// Peaks over start → a sample, each sample looked at once as long as the ends asked for do not fall.
+struct RunningPeaks<'a> {
+    samples: &'a [Sample],
+    first: usize,
+    next: usize,
+    largest: Values,
+}
+
+impl<'a> RunningPeaks<'a> {
+    fn new(samples: &'a [Sample]) -> RunningPeaks<'a> {
+        let first = samples.partition_point(|sample| sample.t < At(0));
+        RunningPeaks { samples, first, next: first, largest: Values::ABSENT }
+    }
+
+    fn to(&mut self, index: usize) -> Vec<(Metric, Peak)> {
+        if index + 1 < self.next || index < self.first {
+            return peaks_of(&largest(&self.samples[self.first.min(index)..=index]));
+        }
+        for sample in &self.samples[self.next..=index] {
+            raise(&mut self.largest, &sample.values);
+        }
+        self.next = index + 1;
+        peaks_of(&self.largest)
+    }
+}
+
+/// The host account's lower bound.
+fn host_low(values: &Values) -> Option<u64> {
+    let anonymous = values.get(Metric::RssAnonBytes)?;
+    let largest_at_least = match (anonymous, values.get(Metric::Processes)?) {
+        (0, _) => 0,
+        (_, 0) => return None,
+        (anonymous, processes) => anonymous.div_ceil(processes),
+    };
+    sum(&[largest_at_least, values.get(Metric::ResidentPayloadBytes)?, values.get(Metric::PageTableBytes)?])
+}
+
+/// The host account's upper bound.
+fn host_high(values: &Values) -> Option<u64> {
+    sum(&[
+        values.get(Metric::RssAnonBytes)?,
+        values.get(Metric::ResidentPayloadBytes)?,
+        values.get(Metric::RssFileBytes)?,
+        values.get(Metric::RssShmemBytes)?,
+        values.get(Metric::PageTableBytes)?,
+    ])
+}
+
+fn sum(parts: &[u64]) -> Option<u64> {
+    parts.iter().try_fold(0u64, |sum, part| sum.checked_add(*part))
+}
+
+/// Where samples contradict themselves: the first place of each kind, and how often.
+fn contradictions(samples: &[Sample]) -> Vec<String> {
+    use Metric::*;
+    let mut kinds: Vec<(String, u64)> = Vec::new();
+    let mut found: Vec<Option<usize>> = vec![None; 4 + metric::COUNT];
+    let mut report = |kind: usize, text: &dyn Fn() -> String| match found[kind] {
+        Some(index) => kinds[index].1 += 1,
+        None => {
+            found[kind] = Some(kinds.len());
+            kinds.push((text(), 1));
+        }
+    };
+    let mut before = Values::ABSENT;
+    for sample in samples {
+        let get = |metric| sample.values.get(metric);
+        let at = sample.t.0;
+        if let (Some(payload), Some(resident), Some(nonresident)) =
+            (get(PayloadBytes), get(ResidentPayloadBytes), get(NonresidentPayloadBytes))
+            && resident.checked_add(nonresident) != Some(payload)
+        {
+            report(0, &|| {
+                format!(
+                    "at {at} ns resident payload {resident} and nonresident {nonresident} do not add up to the payload {payload}"
+                )
+            });
+        }
+        if let (Some(mapped), Some(payload)) = (get(MappedPayloadBytes), get(PayloadBytes))
+            && mapped > payload
+        {
+            report(1, &|| format!("at {at} ns mapped payload {mapped} is more than the payload {payload}"));
+        }
+        if let (Some(payload), Some(mapped)) = (get(MappedPayloadBytes), get(MappedBytes))
+            && payload > mapped
+        {
+            report(2, &|| format!("at {at} ns mapped payload {payload} is more than the mapped extent {mapped}"));
+        }
+        if let (Some(rss), Some(anon), Some(file), Some(shmem)) =
+            (get(RssBytes), get(RssAnonBytes), get(RssFileBytes), get(RssShmemBytes))
+            && sum(&[anon, file, shmem]) != Some(rss)
+        {
+            report(3, &|| {
+                format!(
+                    "at {at} ns anonymous {anon}, file-backed {file} and shared memory {shmem} do not add up to the resident set {rss}"
+                )
+            });
+        }
+        for counter in Metric::counters() {
+            if let Some(value) = get(counter) {
+                if let Some(earlier) = before.get(counter)
+                    && value < earlier
+                {
+                    report(4 + counter as usize, &|| {
+                        format!("at {at} ns {} fell from {earlier} to {value}", counter.name())
+                    });
+                }
+                before.set(counter, value);
+            }
+        }
+    }
+    kinds
+        .into_iter()
+        .map(|(text, times)| if times == 1 { text } else { format!("{text} (and in {} more samples)", times - 1) })
+        .collect()
 }

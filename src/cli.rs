@@ -1,1 +1,172 @@
 //! The command line: clap structs in, plain options out.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::record::{Options, Then};
+use crate::stage::StageFile;
+
+/// What a model's start-up really costs, and when it is really ready.
+#[derive(Debug, Parser)]
+#[command(name = "stagemark", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a launch command unchanged and record what it costs, stage by stage.
+    Run(RunArgs),
+    /// Make a model file and profile the bundled reference loader on it.
+    Demo(DemoArgs),
+    /// Make the reports of a run folder again from its recorded files.
+    Report(ReportArgs),
+    /// Describe model files: format, payload, dtypes, and how much is resident now.
+    Inspect(InspectArgs),
+    /// Mark a stage from inside a run; returns when it was heard.
+    Mark {
+        /// The stage's name.
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Write the run folder here; refuses a folder with something in it [default: stagemark-runs/<UTC time>-<program>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// A model file, index or folder that the launch is about; may be repeated. `raw:PATH` takes all bytes as payload
+    #[arg(long = "artifact", value_name = "PATH")]
+    pub artifacts: Vec<PathBuf>,
+    /// Follow this stage file: the name of a bundled one, or a path [default: by the programs that run]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub stages: Option<String>,
+    /// Add a stage: NAME=log:REGEX, NAME=mapping:any|all, NAME=residency:PERCENT, NAME=exit:any|CODE; may be repeated
+    #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT")]
+    pub one_offs: Vec<String>,
+    /// The stopping event: the stage at which the account ends
+    #[arg(long, value_name = "STAGE")]
+    pub until: Option<String>,
+    /// At the stopping event, keep the command running or stop it (the exit status is then 0)
+    #[arg(long, value_enum, default_value_t = ThenArg::Keep)]
+    pub then: ThenArg,
+    /// Time between two samples
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = interval)]
+    pub interval: Duration,
+    /// Say nothing on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Do not keep what the command prints
+    #[arg(long)]
+    pub no_output_log: bool,
+    /// The launch command, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub argv: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ThenArg {
+    Keep,
+    Stop,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Write the run folder here [default: stagemark-runs/<UTC time>-demo]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The run folder
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Match these stages instead of the run's own: the name of a bundled stage file, or a path
+    #[arg(long, value_name = "NAME|FILE")]
+    pub stages: Option<String>,
+    /// Write the reports here [default: the run folder; needed with --stages]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Do not print the table
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Model files, indexes, or folders
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Exact figures as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RunArgs {
+    /// What was asked, with the stage file loaded.
+    pub fn options(self) -> anyhow::Result<Options> {
+        let stages = self.stages.as_deref().map(StageFile::load).transpose()?;
+        let then = match self.then {
+            ThenArg::Keep => Then::Keep,
+            ThenArg::Stop => Then::Stop,
+        };
+        Ok(Options {
+            out: self.out,
+            artifacts: self.artifacts,
+            stages,
+            one_offs: self.one_offs,
+            until: self.until,
+            then,
+            interval: self.interval,
+            quiet: self.quiet,
+            output_log: !self.no_output_log,
+            argv: self.argv,
+        })
+    }
+}
+
+/// `20ms`, `1s`, `500us`: from 1 ms to 1 h.
+fn interval(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().map_err(|_| "not a time: write it like 20ms or 1s".to_owned())?;
+    let time = Duration::try_from(parsed).map_err(|_| "a time cannot be negative".to_owned())?;
+    match time {
+        time if time < Duration::from_millis(1) => Err("the shortest tick is 1ms".to_owned()),
+        time if time > Duration::from_secs(3600) => Err("the longest tick is 1h".to_owned()),
+        time => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_is_kept_as_it_is() {
+        let cli =
+            Cli::try_parse_from(["stagemark", "run", "--quiet", "--", "prog", "--quiet", "--", "-x", ""]).unwrap();
+        let Verb::Run(run) = cli.verb else { panic!("not run") };
+        assert_eq!(run.argv, ["prog", "--quiet", "--", "-x", ""]);
+        assert!(Cli::try_parse_from(["stagemark", "run", "--bogus", "--", "prog"]).is_err());
+        assert!(Cli::try_parse_from(["stagemark", "run", "prog"]).is_err());
+    }
+
+    #[test]
+    fn times_are_read_and_bounded() {
+        assert_eq!(interval("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
+        for wrong in ["", "20", "0ms", "-1s", "2h", "x"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+}

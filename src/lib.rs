@@ -28,6 +28,7 @@
 //! | [`sys`] | every unsafe line of the crate, each with its reason |
 //! | [`event`], [`sample`] | what is seen: things that happen, and values at a time |
 //! | [`host`] | what this machine, its limits and the working directory are |
+//! | [`proc`] | files of `/proc/PID`: kept open, parsed by hand |
 //! | [`probe`] | one file a probe: residency, mapping, memory, fault, I/O |
 //! | [`launch`] | child, output pump, signals, exit status, reaping; the tree of processes |
 //! | [`watch`] | what the launch says: its log, its notifications |
@@ -43,12 +44,14 @@ pub mod account;
 pub mod artifact;
 pub mod cli;
 pub mod clock;
+pub mod demo;
 pub mod event;
 pub mod host;
 pub mod inspect;
 pub mod launch;
 pub mod metric;
 pub mod probe;
+pub mod proc;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -175,21 +175,30 @@ impl<'de> Deserialize<'de> for Metric {
 }
 
 /// A value for each metric; `None` is absent, which is not 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Values([Option<u64>; COUNT]);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Values {
+    /// One bit a metric: whether its value is known. An unknown value's place holds 0, so that equality is derived.
+    known: u64,
+    values: [u64; COUNT],
+}
+
+const _: () = assert!(COUNT <= u64::BITS as usize, "one bit a metric");
 
 impl Values {
     /// All absent.
-    pub const ABSENT: Values = Values([None; COUNT]);
+    pub const ABSENT: Values = Values { known: 0, values: [0; COUNT] };
 
     /// The value, if it is known.
     pub fn get(&self, metric: Metric) -> Option<u64> {
-        self.0[metric as usize]
+        let index = metric as usize;
+        (self.known >> index & 1 == 1).then_some(self.values[index])
     }
 
     /// Sets or clears one value.
     pub fn set(&mut self, metric: Metric, value: impl Into<Option<u64>>) {
-        self.0[metric as usize] = value.into();
+        let (index, value) = (metric as usize, value.into());
+        self.known = self.known & !(1 << index) | u64::from(value.is_some()) << index;
+        self.values[index] = value.unwrap_or(0);
     }
 
     /// The values in column order.
@@ -210,6 +219,13 @@ impl Values {
 impl Default for Values {
     fn default() -> Self {
         Values::ABSENT
+    }
+}
+
+impl std::fmt::Debug for Values {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let known = self.iter().filter_map(|(metric, value)| Some((metric.name(), value?)));
+        formatter.debug_map().entries(known).finish()
     }
 }
 
@@ -237,5 +253,8 @@ mod tests {
         assert_eq!(values.get(Metric::RssBytes), None);
         values.set(Metric::RssBytes, 0);
         assert_eq!(values.get(Metric::RssBytes), Some(0));
+        values.set(Metric::RssBytes, 5);
+        values.set(Metric::RssBytes, None);
+        assert_eq!(values, Values::ABSENT);
     }
 }

@@ -6,10 +6,12 @@
 
 pub mod extent;
 pub mod format;
+mod header;
 pub mod set;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::event::{ArtifactId, Found};
 use extent::Ranges;
+use header::HeaderReader;
 
 /// A model file's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -54,8 +57,10 @@ pub struct Layout {
     pub tensors: Vec<Tensor>,
     /// The payload: the union of the tensors' bytes.
     pub payload: Ranges,
-    /// Payload bytes by dtype, each byte once.
+    /// Payload bytes by dtype, each byte once; `unknown` where the header does not say.
     pub by_dtype: BTreeMap<String, u64>,
+    /// What is odd about the file and does not make its payload unknown, for people, with the byte's offset.
+    pub notes: Vec<String>,
 }
 
 /// A model file, opened.
@@ -77,7 +82,9 @@ pub struct Artifact {
     pub format: Format,
     /// `Err` is the reason why the payload is unknown.
     pub layout: Result<Arc<Layout>, String>,
-    /// SHA-256 of the header as it stands in the file, in hexadecimal; absent for formats without one.
+    /// SHA-256 of the header as it stands in the file, in hexadecimal: of the length and the JSON of safetensors, of
+    /// all up to the last tensor's description in GGUF, of the central directory of a zip file (which holds a checksum
+    /// of each storage). Absent for formats without one, and where it could not be read.
     pub header_digest: Option<String>,
 }
 
@@ -99,14 +106,65 @@ pub enum ArtifactError {
     NotAModel { path: PathBuf, problem: String },
 }
 
+impl ArtifactError {
+    /// The problem without the path, for where that stands beside it.
+    pub fn reason(&self) -> String {
+        match self {
+            ArtifactError::Io { source, .. } => source.to_string(),
+            ArtifactError::Malformed { offset, problem, .. } => format!("at byte {offset}: {problem}"),
+            ArtifactError::NotAModel { problem, .. } => problem.clone(),
+        }
+    }
+}
+
 impl Artifact {
     /// Opens a file and reads its header.
     ///
     /// A header that is malformed or unreadable gives an artifact whose layout is the reason; only a file that cannot
     /// be opened at all, or is not a regular file, is an error.
     pub fn open(path: &Path, found: Found) -> Result<Artifact, ArtifactError> {
-        let _ = (path, found);
-        todo!()
+        let mut artifact = Artifact::open_raw(path, found)?;
+        let mut reader = HeaderReader::new(&artifact.path, &artifact.file, artifact.size);
+        let (format, parsed) = format::read(&artifact.path, &mut reader);
+        artifact.format = format;
+        match parsed {
+            Ok(parsed) => {
+                artifact.layout = Ok(Arc::new(parsed.layout));
+                artifact.header_digest = Some(parsed.digest);
+            }
+            Err(error) => artifact.layout = Err(error.reason()),
+        }
+        Ok(artifact)
+    }
+
+    /// Opens a file as bytes without a header: all of it is payload.
+    pub fn open_raw(path: &Path, found: Found) -> Result<Artifact, ArtifactError> {
+        let failed = |source| ArtifactError::Io { path: path.to_owned(), source };
+        let regular = |metadata: std::fs::Metadata| {
+            if metadata.is_file() {
+                return Ok(metadata);
+            }
+            let problem = if metadata.is_dir() { "is a directory" } else { "is not a regular file" };
+            Err(ArtifactError::NotAModel { path: path.to_owned(), problem: problem.into() })
+        };
+        // Asked before the open, for that can do something to a device; and after, of the very file that was opened.
+        regular(std::fs::metadata(path).map_err(failed)?)?;
+        // Without O_NONBLOCK the open of a FIFO that has just come into the file's place would wait for a writer.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
+        let metadata = regular(file.metadata().map_err(failed)?)?;
+        Ok(Artifact {
+            path: std::path::absolute(path).map_err(failed)?,
+            real_path: std::fs::canonicalize(path).map_err(failed)?,
+            file: Arc::new(file),
+            size: metadata.size(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            modified_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
+            found,
+            format: Format::Raw,
+            layout: Ok(Arc::new(format::raw(metadata.size()))),
+            header_digest: None,
+        })
     }
 
     /// Payload bytes, where known.

@@ -1,11 +1,19 @@
 //! Starting the command: its arguments, environment, descriptors, signal mask and dispositions are those that the
 //! profiler was given.
+//!
+//! It stays in the profiler's process group and session, so that the caller's job control and terminal see one job.
+//! Nothing ties its life to the profiler's.
 
 use std::ffi::OsString;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use super::output::Outputs;
 use crate::clock::Mono;
-use crate::event::Pid;
+use crate::event::{Pid, text_of};
+use crate::sys::process::{SharedPage, hand_on};
+use crate::sys::startup;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -17,7 +25,7 @@ pub struct Command {
 }
 
 /// The command, running.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Started {
     pub pid: Pid,
     /// The last moment before execve(2), by the child's own clock reading.
@@ -30,9 +38,9 @@ pub enum StartError {
     #[error("{program}: command not found")]
     NotFound { program: String },
     #[error("{program}: cannot be executed: {source}")]
-    NotExecutable { program: String, source: std::io::Error },
+    NotExecutable { program: String, source: io::Error },
     #[error("cannot start {program}: {source}")]
-    Other { program: String, source: std::io::Error },
+    Other { program: String, source: io::Error },
 }
 
 impl StartError {
@@ -44,10 +52,59 @@ impl StartError {
             StartError::Other { .. } => 125,
         }
     }
+
+    fn new(program: String, source: io::Error) -> StartError {
+        match source.raw_os_error() {
+            Some(libc::ENOENT) => StartError::NotFound { program },
+            // Of fork(2) or of descriptors, not of execve(2).
+            None | Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+                StartError::Other { program, source }
+            }
+            Some(_) => StartError::NotExecutable { program, source },
+        }
+    }
 }
 
 /// Starts the command. The calling thread's inherited perf counters go with it.
+///
+/// From here on the calling process is the parent of every process of the command's tree that loses its own
+/// (PR_SET_CHILD_SUBREAPER, prctl(2)).
 pub fn start(command: &Command, outputs: &mut Outputs) -> Result<Started, StartError> {
-    let _ = (command, outputs);
-    todo!()
+    let Some((program, arguments)) = command.argv.split_first() else {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "there is no command");
+        return Err(StartError::Other { program: String::new(), source });
+    };
+    super::signals::hold();
+    // Without it orphans go to init, as they would without the profiler; they are then missed, not harmed.
+    let _ = nix::sys::prctl::set_child_subreaper(true);
+    let other = |source| StartError::Other { program: text_of(program), source };
+    let page = Arc::new(SharedPage::new().map_err(other)?);
+    let before = Mono::now();
+    let spawned = {
+        let mut process = std::process::Command::new(program);
+        process.args(arguments);
+        process.envs(command.environment.iter().map(|(name, value)| (name, value)));
+        process.stdout(outputs.give(0)).stderr(outputs.give(1));
+        hand_on(&mut process, startup::given(), Arc::clone(&page), 0);
+        process.spawn()
+        // Dropping `process` here closes the profiler's copies of the streams' write ends.
+    };
+    let child = spawned.map_err(|source| StartError::new(text_of(program), source))?;
+    let start = page.slot(0).load(SeqCst);
+    // Reaped by the supervisor, by its pid: dropping the handle does nothing to the process.
+    Ok(Started { pid: child.id() as Pid, start: if start == 0 { before } else { Mono(start) } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_a_shell_s() {
+        let status = |errno| StartError::new("x".into(), io::Error::from_raw_os_error(errno)).status();
+        assert_eq!(status(libc::ENOENT), 127);
+        assert_eq!(status(libc::EACCES), 126);
+        assert_eq!(status(libc::ENOEXEC), 126);
+        assert_eq!(status(libc::EAGAIN), 125);
+    }
 }

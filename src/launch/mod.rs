@@ -2,6 +2,9 @@
 //!
 //! The command is sacred: same bytes, same terminal, same signals, same exit status, and unharmed whatever happens to
 //! the profiler, SIGKILL of any of its processes included.
+//!
+//! In order: [`Outputs::prepare`] before any thread is started (it holds the signals back), [`start`], [`supervise`]
+//! on the main thread until the command has ended, [`Outputs::drain`].
 
 pub mod child;
 pub mod output;
@@ -10,6 +13,6 @@ pub mod signals;
 pub mod supervise;
 pub mod tree;
 
-pub use child::{Command, StartError, Started};
+pub use child::{Command, StartError, Started, start};
 pub use output::{LogSource, Outputs};
-pub use supervise::{Control, Ended, Finals, supervise};
+pub use supervise::{Control, Ended, FinalReading, Finals, supervise};

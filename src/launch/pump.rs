@@ -1,3 +1,394 @@
 //! The output pump: a small process in a session of its own that carries the command's output to where the caller
 //! wanted it, and outlives the recorder. Bytes move inside the kernel (tee(2), splice(2)), so that a pump killed at
 //! any moment holds none of them.
+//!
+//! One pump a stream, so that a reader who stalls one stream does not stall the other. It never looks at what it
+//! carries, and never lets the copy for the log hold up the stream itself for long.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, SpliceFFlags, splice, tee};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{pipe2, read, write};
+
+use crate::event::Pid;
+use crate::sys::process::{SharedPage, adopt, close_all_but, detach};
+
+/// The hidden verb, and the name by which process listings show the process.
+pub const NAME: &str = "output-pump";
+
+/// Most bytes moved by one call.
+const CHUNK: usize = 1 << 20;
+/// Most bytes carried by one step where they must be copied: what could be written twice if a pump is killed between
+/// the write and the note of it.
+const COPIED_CHUNK: usize = 4096;
+/// How long a full log pipe may hold up the stream before the stream goes on without its copy.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Exit statuses of the pump's process.
+const ENDED: u8 = 0;
+const REFUSED: u8 = 3;
+const UNUSABLE: u8 = 4;
+
+/// Slots of the shared page.
+mod slot {
+    /// 1 from before bytes leave the source until they are delivered.
+    pub const BUSY: usize = 0;
+    /// Bytes at the head of the stream that the log has already, so that a pump that takes over copies no line twice.
+    pub const LOGGED_AHEAD: usize = 1;
+    /// Bytes that the log missed because its reader did not keep up.
+    pub const LOST: usize = 2;
+}
+
+/// Why a pump stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The stream is over: nobody can write to it any more.
+    Ended,
+    /// The destination takes no more (a pipe without readers, a terminal that is gone); the command is to learn it by
+    /// the stream being closed.
+    Refused,
+}
+
+/// The ends of one stream. The recorder holds them too, so that another pump can take over.
+#[derive(Debug)]
+pub struct Ends {
+    /// Where the command's bytes come from: a pipe's read end, or a pty's master (not blocking).
+    pub source: OwnedFd,
+    /// Both ends of the pipe on the way, where source and destination are not both pipes: splice(2) needs one, and
+    /// the kernel holds a pipe's lock while it writes to a terminal or a socket, which must not be the lock that the
+    /// command's own writes take.
+    pub relay: Option<(OwnedFd, OwnedFd)>,
+    /// Where the caller wanted the bytes.
+    pub destination: OwnedFd,
+    /// The write end of the pipe that the log is read from.
+    pub log: Option<OwnedFd>,
+    pub page: SharedPage,
+}
+
+impl Ends {
+    /// The same ends once more.
+    pub fn try_clone(&self) -> io::Result<Ends> {
+        Ok(Ends {
+            source: self.source.try_clone()?,
+            relay: match &self.relay {
+                Some((read, write)) => Some((read.try_clone()?, write.try_clone()?)),
+                None => None,
+            },
+            destination: self.destination.try_clone()?,
+            log: self.log.as_ref().map(OwnedFd::try_clone).transpose()?,
+            page: SharedPage::open(self.page.as_fd().try_clone_to_owned()?)?,
+        })
+    }
+
+    /// Whether all that was written so far has reached the destination.
+    ///
+    /// In this order: what is no longer in the source was taken by a pump that had said before that it is busy. Asking
+    /// a pty's master by poll also makes the kernel hand over what it has still queued.
+    pub fn is_delivered(&self) -> bool {
+        !has_data(self.source.as_fd())
+            && self.page.slot(slot::BUSY).load(SeqCst) == 0
+            && !self.relay.as_ref().is_some_and(|(read, _)| has_data(read.as_fd()))
+    }
+
+    /// Bytes that were delivered and that the log does not have.
+    pub fn log_bytes_lost(&self) -> u64 {
+        self.page.slot(slot::LOST).load(SeqCst)
+    }
+}
+
+/// Starts a pump process for these ends.
+pub fn spawn(ends: &Ends) -> io::Result<Pid> {
+    let relay = ends.relay.as_ref();
+    // By number: source and destination become 0 and 1.
+    let extra: [Option<RawFd>; 4] = [
+        relay.map(|(read, _)| read.as_raw_fd()),
+        relay.map(|(_, write)| write.as_raw_fd()),
+        ends.log.as_ref().map(|log| log.as_raw_fd()),
+        Some(ends.page.as_fd().as_raw_fd()),
+    ];
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(NAME).arg(NAME);
+    command.args(extra.iter().map(|fd| fd.unwrap_or(-1).to_string()));
+    command.env_clear().current_dir("/");
+    command.stdin(Stdio::from(ends.source.try_clone()?));
+    command.stdout(Stdio::from(ends.destination.try_clone()?));
+    command.stderr(Stdio::null());
+    detach(&mut command, extra.into_iter().flatten().collect());
+    // Reaped by the supervisor, by its pid.
+    Ok(command.spawn()?.id() as Pid)
+}
+
+/// What the end of a pump process means; `None`: it did not end by its own decision.
+pub fn outcome_of(code: Option<i32>) -> Option<Outcome> {
+    match code.and_then(|code| u8::try_from(code).ok())? {
+        ENDED => Some(Outcome::Ended),
+        REFUSED => Some(Outcome::Refused),
+        _ => None,
+    }
+}
+
+/// The pump's process, from the arguments after the verb. Must be dispatched before anything opens a descriptor.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let numbers: Vec<RawFd> = arguments.filter_map(|argument| argument.to_str()?.parse().ok()).collect();
+    let [relay_read, relay_write, log, page] = numbers[..] else { return ExitCode::from(UNUSABLE) };
+    close_all_but(&numbers);
+    // The listing would show `exe` otherwise; only the name is lost if this fails.
+    let _ = nix::sys::prctl::set_name(c"output-pump");
+    let ends = (|| {
+        Some(Ends {
+            source: adopt(0)?,
+            relay: adopt(relay_read).zip(adopt(relay_write)),
+            destination: adopt(1)?,
+            log: adopt(log),
+            page: SharedPage::open(adopt(page)?).ok()?,
+        })
+    })();
+    match ends.map(carry) {
+        Some(Outcome::Ended) => ExitCode::from(ENDED),
+        Some(Outcome::Refused) => ExitCode::from(REFUSED),
+        None => ExitCode::from(UNUSABLE),
+    }
+}
+
+/// Carries the stream until it is over or the destination takes no more.
+pub fn carry(ends: Ends) -> Outcome {
+    let watch = GoneWatch::of(ends.destination.as_fd());
+    let mut pump = Pump { log: ends.log, stalled: false, watch, splices: true, scratch: None, page: &ends.page };
+    let destination = ends.destination.as_fd();
+    loop {
+        let step = match &ends.relay {
+            None => pump
+                .wait_for(ends.source.as_fd(), destination)
+                .and_then(|()| pump.pass(ends.source.as_fd(), destination)),
+            Some((read, write)) => {
+                let filled = if has_data(read.as_fd()) {
+                    Ok(())
+                } else {
+                    pump.wait_for(ends.source.as_fd(), destination)
+                        .and_then(|()| pump.fill(ends.source.as_fd(), write.as_fd()))
+                };
+                match filled {
+                    // Nothing came after all: the end of the relay's own data is not the end of the stream.
+                    Ok(()) if !has_data(read.as_fd()) => Ok(()),
+                    Ok(()) => pump.pass(read.as_fd(), destination),
+                    Err(stop) => Err(stop),
+                }
+            }
+        };
+        if let Err(outcome) = step {
+            pump.set_busy(false);
+            return outcome;
+        }
+    }
+}
+
+/// How the end of a destination shows without writing to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GoneWatch {
+    /// It does not: a named pipe can get another reader.
+    Never,
+    /// An unnamed pipe whose readers are gone, or a terminal or socket that was hung up.
+    ByPoll,
+}
+
+impl GoneWatch {
+    fn of(destination: BorrowedFd<'_>) -> GoneWatch {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", destination.as_raw_fd()));
+        let named = |path: &std::path::Path| path.is_absolute() && !nix::unistd::isatty(destination).unwrap_or(false);
+        match link {
+            Ok(path) if named(&path) => GoneWatch::Never,
+            Ok(_) => GoneWatch::ByPoll,
+            Err(_) => GoneWatch::Never,
+        }
+    }
+}
+
+/// The state of one pump. Errors of its steps are why it stops.
+struct Pump<'a> {
+    log: Option<OwnedFd>,
+    /// The log pipe was full for longer than the patience: it is tried, but not waited for.
+    stalled: bool,
+    watch: GoneWatch,
+    /// Whether the destination takes spliced pages.
+    splices: bool,
+    scratch: Option<(File, OwnedFd)>,
+    page: &'a SharedPage,
+}
+
+impl Pump<'_> {
+    fn set_busy(&self, busy: bool) {
+        self.page.slot(slot::BUSY).store(busy as u64, SeqCst);
+    }
+
+    /// Waits until the source has something, or has ended.
+    fn wait_for(&self, source: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Outcome> {
+        self.set_busy(false);
+        loop {
+            let mut fds = [PollFd::new(source, PollFlags::POLLIN), PollFd::new(destination, PollFlags::empty())];
+            let watched = if self.watch == GoneWatch::ByPoll { 2 } else { 1 };
+            match poll(&mut fds[..watched], PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                // Without poll the call that moves bytes finds out.
+                Err(_) => break,
+                Ok(_) => {}
+            }
+            let gone = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
+            if watched == 2 && fds[1].revents().is_some_and(|events| events.intersects(gone)) {
+                return Err(Outcome::Refused);
+            }
+            if fds[0].any().unwrap_or(true) {
+                break;
+            }
+        }
+        self.set_busy(true);
+        Ok(())
+    }
+
+    /// Moves what the source has into the relay, which is empty.
+    fn fill(&self, source: BorrowedFd<'_>, relay: BorrowedFd<'_>) -> Result<(), Outcome> {
+        loop {
+            return match splice(source, None, relay, None, CHUNK, SpliceFFlags::SPLICE_F_NONBLOCK) {
+                Ok(0) => Err(Outcome::Ended),
+                Ok(_) | Err(Errno::EAGAIN) => Ok(()),
+                Err(Errno::EINTR) => continue,
+                // Terminals could not be spliced from for a while (Linux 5.10 and before some of its updates).
+                Err(Errno::EINVAL) => self.fill_by_copy(source, relay),
+                // EIO: no slave of the pty is open any more.
+                Err(_) => Err(Outcome::Ended),
+            };
+        }
+    }
+
+    fn fill_by_copy(&self, source: BorrowedFd<'_>, relay: BorrowedFd<'_>) -> Result<(), Outcome> {
+        let mut buffer = [0; COPIED_CHUNK];
+        match read(source, &mut buffer) {
+            Ok(0) => Err(Outcome::Ended),
+            // The relay is empty and holds at least a page: all of it fits at once.
+            Ok(length) => write(relay, &buffer[..length]).map(drop).map_err(|_| Outcome::Ended),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+            Err(_) => Err(Outcome::Ended),
+        }
+    }
+
+    /// Passes on what stands at the head of a pipe, first to the log, then to the destination.
+    fn pass(&mut self, head: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Outcome> {
+        let ahead = self.page.slot(slot::LOGGED_AHEAD);
+        let mut logged = ahead.load(SeqCst) as usize;
+        if logged == 0 {
+            logged = self.copy_to_log(head)?;
+            ahead.store(logged as u64, SeqCst);
+        }
+        if logged == 0 {
+            let moved = self.carry_some(head, destination, CHUNK)?;
+            if self.log.is_some() {
+                self.page.slot(slot::LOST).fetch_add(moved as u64, SeqCst);
+            }
+            return Ok(());
+        }
+        while logged > 0 {
+            logged -= self.carry_some(head, destination, logged)?.min(logged);
+            ahead.store(logged as u64, SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Copies what stands at the head of a pipe to the log; says how much, 0 if the log takes none.
+    fn copy_to_log(&mut self, head: BorrowedFd<'_>) -> Result<usize, Outcome> {
+        while let Some(log) = &self.log {
+            match tee(head, log, CHUNK, SpliceFFlags::SPLICE_F_NONBLOCK) {
+                Ok(0) => return Err(Outcome::Ended),
+                Ok(copied) => {
+                    self.stalled = false;
+                    return Ok(copied);
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) if self.stalled => return Ok(0),
+                Err(Errno::EAGAIN) => {
+                    let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::ZERO);
+                    let mut fds = [PollFd::new(log.as_fd(), PollFlags::POLLOUT)];
+                    self.stalled = !matches!(poll(&mut fds, patience), Ok(1) | Err(Errno::EINTR));
+                }
+                // EPIPE: the recorder is gone, and the stream is not.
+                Err(_) => self.log = None,
+            }
+        }
+        Ok(0)
+    }
+
+    /// Moves up to `most` bytes from the head of a pipe to the destination, at least one.
+    fn carry_some(&mut self, head: BorrowedFd<'_>, destination: BorrowedFd<'_>, most: usize) -> Result<usize, Outcome> {
+        let mut waited = false;
+        loop {
+            let moved = if self.splices {
+                splice(head, None, destination, None, most, SpliceFFlags::empty())
+            } else {
+                self.copy_some(head, destination, most)
+            };
+            match moved {
+                Ok(0) => return Err(Outcome::Ended),
+                Ok(moved) => return Ok(moved),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    // The caller's descriptor does not block. Where poll and write disagree, do not spin.
+                    if waited {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    let mut fds = [PollFd::new(destination, PollFlags::POLLOUT)];
+                    let _ = poll(&mut fds, PollTimeout::NONE);
+                    waited = true;
+                }
+                // Opened for appending, or a device that takes no pages.
+                Err(Errno::EINVAL) if self.splices => self.splices = false,
+                Err(_) => return Err(Outcome::Refused),
+            }
+        }
+    }
+
+    /// As `carry_some`, by a look at the bytes (tee), a write, and only then their removal from the pipe.
+    fn copy_some(&mut self, head: BorrowedFd<'_>, destination: BorrowedFd<'_>, most: usize) -> Result<usize, Errno> {
+        if self.scratch.is_none() {
+            let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+            self.scratch = Some((File::from(read), write));
+        }
+        let Some((scratch, scratch_write)) = &self.scratch else { return Err(Errno::EPIPE) };
+        let mut buffer = [0; COPIED_CHUNK];
+        let most = most.min(COPIED_CHUNK);
+        let seen = tee(head, scratch_write, most, SpliceFFlags::empty())?;
+        let mut length = 0;
+        while length < seen {
+            match read(scratch, &mut buffer[length..seen])? {
+                0 => break,
+                more => length += more,
+            }
+        }
+        if length == 0 {
+            return Ok(0);
+        }
+        let written = write(destination, &buffer[..length])?;
+        let mut removed = 0;
+        while removed < written {
+            match read(head, &mut buffer[removed..written]) {
+                Ok(0) => break,
+                Ok(more) => removed += more,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+}
+
+fn has_data(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok()
+        && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN))
+}

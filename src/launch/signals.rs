@@ -1,2 +1,116 @@
 //! Signals sent to the profiler are meant for the command: forwarded once, unless the terminal already gave them to the
 //! whole foreground group.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::event::Pid;
+use crate::sys::process::{set_disposition, set_mask};
+use crate::sys::startup;
+
+/// The signals that are forwarded. Those that stop and continue keep their own action: they come to the whole
+/// foreground group, which so stops and continues together.
+const FORWARDED: [Signal; 6] =
+    [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGINT];
+
+/// Holds back, in the calling thread and those that it starts from now on, the signals that a launch has to do with;
+/// they wait until [`Inbox`] takes them. Must be called before any other thread is started: a thread without this
+/// would be killed in the command's stead.
+pub fn hold() {
+    // Ignored by our parent, this one would make the kernel reap the command, and its status would be lost.
+    set_disposition(nix::libc::SIGCHLD, false);
+    // Cannot fail with these arguments.
+    let _ = all().thread_block();
+}
+
+/// Gives the calling thread the mask back that the process was started with: for after the launch, so that a signal
+/// ends the profiler itself again.
+pub fn release() {
+    set_mask(startup::given().blocked);
+}
+
+fn all() -> SigSet {
+    FORWARDED.into_iter().chain([Signal::SIGCHLD, Signal::SIGWINCH]).collect()
+}
+
+/// What a signal means to the launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A child changed its state.
+    Child,
+    /// The terminal's size changed.
+    Resized,
+    /// A signal for the command.
+    ForCommand { signal: Signal, from: Sender },
+    /// None of the above.
+    Other,
+}
+
+/// Who sent a signal (sigaction(2), si_code).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The kernel: a key at the terminal, or its hanging up.
+    Kernel,
+    Process(Pid),
+}
+
+/// Signals held back so far, and those to come.
+#[derive(Debug)]
+pub struct Inbox(SignalFd);
+
+impl Inbox {
+    /// Opens it; [`hold`] must have been called.
+    pub fn open() -> Result<Inbox, Errno> {
+        Ok(Inbox(SignalFd::with_flags(&all(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
+    }
+
+    /// The next signal that waits, if one does.
+    pub fn next(&self) -> Option<Notice> {
+        let info = self.0.read_signal().ok()??;
+        let sender = match info.ssi_code {
+            nix::libc::SI_USER | nix::libc::SI_QUEUE | nix::libc::SI_TKILL => Sender::Process(info.ssi_pid as Pid),
+            _ => Sender::Kernel,
+        };
+        Some(match Signal::try_from(info.ssi_signo as i32) {
+            Ok(Signal::SIGCHLD) => Notice::Child,
+            Ok(Signal::SIGWINCH) => Notice::Resized,
+            Ok(signal) if FORWARDED.contains(&signal) => Notice::ForCommand { signal, from: sender },
+            _ => Notice::Other,
+        })
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Whether a signal still has to be given to the command.
+///
+/// `same_group`: the command's root is in the profiler's process group. `from_tree`: the sender is of the command's
+/// own tree, so that what reached the profiler was sent to the group, or to the profiler as an adopting parent.
+pub fn must_forward(from: Sender, same_group: bool, from_tree: bool) -> bool {
+    match from {
+        // The group that the terminal signals was ours; a root that left it got nothing.
+        Sender::Kernel => !same_group,
+        Sender::Process(_) => !from_tree,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_terminal_gave_to_the_group_is_not_doubled() {
+        assert!(!must_forward(Sender::Kernel, true, false));
+        assert!(must_forward(Sender::Kernel, false, false));
+        assert!(must_forward(Sender::Process(1), true, false));
+        assert!(must_forward(Sender::Process(1), false, false));
+        assert!(!must_forward(Sender::Process(1), true, true));
+    }
+}

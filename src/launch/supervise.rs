@@ -1,11 +1,35 @@
 //! The main thread's loop while the command runs: forwards signals, reaps by pid, takes over a dead pump.
+//!
+//! It must not fail: whatever is refused to it, it falls back to waiting for the command's end.
 
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid as NixPid, getpgid, getpgrp, tcgetpgrp};
 
 use super::child::Started;
 use super::output::Outputs;
-use crate::event::Pid;
-use crate::watch::Seen;
+use super::signals::{self, Inbox, Notice};
+use super::tree::ProcessKey;
+use crate::clock::Mono;
+use crate::event::{Pid, What};
+use crate::sys::process::{Death, find_dead_child, reap};
+use crate::watch::{Observed, Seen};
+
+/// How long the command has to end after SIGTERM when it is stopped.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often a terminal's size is looked at; SIGWINCH goes to the foreground group only, which may not be ours.
+const SIZE_LOOK: Duration = Duration::from_millis(500);
+/// How often everything is looked at where the kernel refuses to wake us.
+const BLIND_LOOK: Duration = Duration::from_millis(20);
+/// Most processes whose last readings wait to be taken.
+const FINALS_AT_MOST: usize = 65_536;
 
 /// How the command ended (wait(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,27 +50,124 @@ impl Ended {
     }
 }
 
+/// The last reading of a process: its `/proc/PID` files as they were when it was a zombie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinalReading {
+    /// When it was taken.
+    pub at: Mono,
+    /// `/proc/PID/stat`; the name in it need not be UTF-8.
+    pub stat: Vec<u8>,
+    /// `/proc/PID/io`; `None` where it could not be read (a process of another user).
+    pub io: Option<Vec<u8>>,
+}
+
 /// The last readings of processes that the profiler reaped itself, taken while they were zombies, shared with the
 /// process probe: `/proc/PID/{stat,io}` as text, by pid and start time.
-#[derive(Clone, Default)]
-pub struct Finals;
+///
+/// At most 65,536 wait to be taken; beyond that the oldest are dropped and counted.
+#[derive(Clone, Debug, Default)]
+pub struct Finals(Arc<Mutex<Store>>);
+
+#[derive(Debug, Default)]
+struct Store {
+    readings: HashMap<ProcessKey, (u64, FinalReading)>,
+    /// Their order, for dropping the oldest.
+    order: BTreeMap<u64, ProcessKey>,
+    next: u64,
+    dropped: u64,
+}
+
+impl Finals {
+    /// An empty store.
+    pub fn new() -> Finals {
+        Finals::default()
+    }
+
+    /// Takes one reading out.
+    pub fn take(&self, key: &ProcessKey) -> Option<FinalReading> {
+        let mut store = self.store();
+        let (number, reading) = store.readings.remove(key)?;
+        store.order.remove(&number);
+        Some(reading)
+    }
+
+    /// Takes all readings out, oldest first.
+    pub fn drain(&self) -> Vec<(ProcessKey, FinalReading)> {
+        let mut store = self.store();
+        let order = std::mem::take(&mut store.order);
+        order.into_values().filter_map(|key| store.readings.remove(&key).map(|(_, reading)| (key, reading))).collect()
+    }
+
+    /// How many were dropped because nobody took them.
+    pub fn dropped(&self) -> u64 {
+        self.store().dropped
+    }
+
+    /// Keeps a process's last reading. To be called before the process is reaped, so that whoever finds it gone finds
+    /// its reading here.
+    pub fn insert(&self, key: ProcessKey, reading: FinalReading) {
+        let mut store = self.store();
+        let number = store.next;
+        store.next += 1;
+        if let Some((old, _)) = store.readings.insert(key, (number, reading)) {
+            store.order.remove(&old);
+        }
+        store.order.insert(number, key);
+        while store.order.len() > FINALS_AT_MOST
+            && let Some((_, key)) = store.order.pop_first()
+        {
+            store.readings.remove(&key);
+            store.dropped += 1;
+        }
+    }
+
+    /// Reads a zombie and keeps what it says.
+    fn read(&self, pid: Pid) {
+        let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return };
+        let Some(start_time) = stat_field(&stat, 22) else { return };
+        let io = std::fs::read(format!("/proc/{pid}/io")).ok();
+        self.insert(ProcessKey { pid, start_time }, FinalReading { at: Mono::now(), stat, io });
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // Every change above leaves the store whole, so another thread's panic has not spoilt it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A numeric field of `/proc/PID/stat`, numbered as in proc_pid_stat(5), from the third on. The name in parentheses
+/// may itself hold parentheses and spaces.
+fn stat_field(stat: &[u8], number: usize) -> Option<u64> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
+    rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+}
 
 /// Asks the supervisor, from another thread, to end the command (`--then stop`).
-#[derive(Clone)]
-pub struct Control;
+#[derive(Clone, Debug)]
+pub struct Control(Arc<EventFd>);
 
 impl Control {
+    /// A control to be handed to [`supervise`] and to whoever may ask.
     pub fn new() -> std::io::Result<Control> {
-        todo!()
+        Ok(Control(Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)))
     }
 
     /// Sends SIGTERM to the command, and SIGKILL to what is left of the tree 10 s later.
     pub fn stop(&self) {
-        todo!()
+        // Fails only when it was asked 2^64 times already.
+        let _ = self.0.write(1);
+    }
+
+    fn was_asked(&self) -> bool {
+        self.0.read().is_ok()
     }
 }
 
 /// Runs until the command has ended. Sends [`Seen`] for each process reaped, and for the end itself.
+///
+/// Reaps every child of this process: no other thread may start and wait for children of its own meanwhile. Signals
+/// stay held back afterwards ([`signals::release`]).
 pub fn supervise(
     started: &Started,
     outputs: &mut Outputs,
@@ -54,6 +175,251 @@ pub fn supervise(
     control: &Control,
     sender: &Sender<Seen>,
 ) -> std::io::Result<Ended> {
-    let _ = (started, outputs, finals, control, sender);
-    todo!()
+    let root = NixPid::from_raw(started.pid);
+    let inbox = Inbox::open().ok();
+    let mut wake = Wake::default();
+    let mut kill_at: Option<Instant> = None;
+    loop {
+        if let Some(ended) = reap_all(root.as_raw(), outputs, finals, sender, &wake) {
+            return Ok(ended);
+        }
+        let threads = outputs.tend_threads();
+        if control.was_asked() && kill_at.is_none() {
+            // ESRCH: it has ended just now, and is about to be reaped.
+            let _ = kill(root, Signal::SIGTERM);
+            kill_at = Some(Instant::now() + GRACE);
+        }
+        if kill_at.is_some_and(|at| Instant::now() >= at) {
+            kill_tree(outputs);
+            kill_at = Some(Instant::now() + BLIND_LOOK * 5);
+        }
+
+        let mut limit = kill_at.map(|at| at.saturating_duration_since(Instant::now()));
+        if outputs.has_terminal() {
+            limit = Some(limit.map_or(SIZE_LOOK, |limit| limit.min(SIZE_LOOK)));
+        }
+        if inbox.is_none() || threads {
+            limit = Some(limit.map_or(BLIND_LOOK, |limit| limit.min(BLIND_LOOK)));
+        }
+        wake = wait(inbox.as_ref().map(|inbox| inbox.as_fd()), control.0.as_fd(), limit);
+
+        let mut resized = false;
+        while let Some(notice) = inbox.as_ref().and_then(Inbox::next) {
+            match notice {
+                Notice::ForCommand { signal, from } => forward(root, signal, from),
+                Notice::Resized => resized = true,
+                Notice::Child | Notice::Other => {}
+            }
+        }
+        if outputs.has_terminal() && (outputs.copy_window_size() || resized) {
+            tell_of_size(root, outputs);
+        }
+    }
+}
+
+/// When the loop was last awake, and for how long it was kept from running since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wake {
+    /// How long before `at` it could have run but for want of a processor, in nanoseconds; `None` if unknown.
+    delay: Option<u64>,
+    at: Option<Mono>,
+}
+
+impl Wake {
+    /// For how long before now what woke the loop may have happened: since it was made runnable.
+    fn uncertainty(&self, now: Mono) -> Option<u64> {
+        Some(self.delay? + now.since(self.at?))
+    }
+}
+
+/// Waits for one of the descriptors, or until the time is over.
+fn wait(inbox: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>, limit: Option<Duration>) -> Wake {
+    let mut fds = vec![PollFd::new(control, PollFlags::POLLIN)];
+    fds.extend(inbox.map(|inbox| PollFd::new(inbox, PollFlags::POLLIN)));
+    // Rounded up: a wait that is too short would be a busy one.
+    let timeout = limit.map_or(PollTimeout::NONE, |limit| {
+        PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+    });
+    let before = run_delay();
+    if poll(&mut fds, timeout).is_err_and(|error| error != nix::errno::Errno::EINTR) {
+        std::thread::sleep(BLIND_LOOK);
+        return Wake::default();
+    }
+    let at = Mono::now();
+    Wake { delay: before.zip(run_delay()).map(|(before, after)| after.saturating_sub(before)), at: Some(at) }
+}
+
+/// For how long this thread was ready to run but did not, in nanoseconds (schedstat's second figure:
+/// Documentation/scheduler/sched-stats.rst).
+fn run_delay() -> Option<u64> {
+    std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Reaps every child that has ended, each by its pid after a look at it; returns the root's end if it is among them.
+fn reap_all(root: Pid, outputs: &mut Outputs, finals: &Finals, sender: &Sender<Seen>, wake: &Wake) -> Option<Ended> {
+    loop {
+        let death = match find_dead_child() {
+            Ok(Some(death)) => death,
+            Ok(None) => return None,
+            // No children at all, the root neither: somebody else has reaped it, and its status is lost.
+            Err(_) => {
+                tell_end(Death { pid: root, code: None, signal: None }, None, sender, true);
+                return Some(Ended { pid: root, code: None, signal: None });
+            }
+        };
+        if outputs.is_pump(death.pid) {
+            let _ = reap(death.pid, false);
+            outputs.pump_ended(death);
+            continue;
+        }
+        let uncertainty = wake.uncertainty(Mono::now());
+        finals.read(death.pid);
+        let _ = reap(death.pid, false);
+        tell_end(death, uncertainty, sender, death.pid == root);
+        if death.pid == root {
+            return Some(Ended { pid: root, code: death.code, signal: death.signal });
+        }
+    }
+}
+
+/// Sends what is seen of a process's end. The recorder may be gone: the command's status matters more.
+fn tell_end(death: Death, uncertainty_ns: Option<u64>, sender: &Sender<Seen>, is_root: bool) {
+    let at = Mono::now();
+    let Death { pid, code, signal } = death;
+    let _ = sender.send(Seen { at, uncertainty_ns, what: Observed::Event(What::Gone { pid, code, signal }) });
+    if is_root {
+        let _ = sender.send(Seen { at, uncertainty_ns, what: Observed::Event(What::Exit { pid, code, signal }) });
+    }
+}
+
+/// Gives a signal to the command if it has not got it already.
+fn forward(root: NixPid, signal: Signal, from: signals::Sender) {
+    let same_group = getpgid(Some(root)).is_ok_and(|group| group == getpgrp());
+    let from_tree = match from {
+        signals::Sender::Process(pid) => is_descendant(pid),
+        signals::Sender::Kernel => false,
+    };
+    if signals::must_forward(from, same_group, from_tree) {
+        // ESRCH: it has ended just now. EPERM: it runs as another user, whom we may not signal; so it would be for
+        // the sender.
+        let _ = kill(root, signal);
+    }
+}
+
+/// Tells those who draw on the terminal that its size has changed: by now the pty has it, which it may not have had
+/// when the terminal itself told them.
+fn tell_of_size(root: NixPid, outputs: &Outputs) {
+    let group = outputs.terminal().and_then(|terminal| tcgetpgrp(terminal).ok()).filter(|group| group.as_raw() > 1);
+    let told = match group {
+        // Ours: the command's root is enough unless it shares the work, and we would tell ourselves too. The signal
+        // is ignored by default.
+        Some(group) if group != getpgrp() => killpg(group, Signal::SIGWINCH).is_ok(),
+        _ => false,
+    };
+    if !told {
+        for pid in descendants() {
+            if getpgid(Some(NixPid::from_raw(pid))).is_ok_and(|group| group == getpgrp()) && !outputs.is_pump(pid) {
+                let _ = kill(NixPid::from_raw(pid), Signal::SIGWINCH);
+            }
+        }
+        if getpgid(Some(root)).is_ok_and(|group| group != getpgrp()) {
+            let _ = kill(root, Signal::SIGWINCH);
+        }
+    }
+}
+
+/// Kills every process of the tree.
+fn kill_tree(outputs: &Outputs) {
+    for pid in descendants().into_iter().filter(|pid| !outputs.is_pump(*pid)) {
+        let _ = kill(NixPid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    stat_field(&stat, 4).map(|parent| parent as Pid)
+}
+
+/// Whether a process descends from this one. A sender that is gone already counts as a stranger.
+fn is_descendant(pid: Pid) -> bool {
+    let own = std::process::id() as Pid;
+    let mut pid = pid;
+    // Deeper trees exist only by intent.
+    for _ in 0..1000 {
+        match parent_of(pid) {
+            Some(parent) if parent == own => return true,
+            Some(parent) if parent > 1 => pid = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Every process that descends from this one.
+fn descendants() -> Vec<Pid> {
+    let own = std::process::id() as Pid;
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = Vec::new();
+    let mut left = children.remove(&own).unwrap_or_default();
+    while let Some(pid) = left.pop() {
+        found.push(pid);
+        left.extend(children.remove(&pid).unwrap_or_default());
+    }
+    found
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn reading(text: &str) -> FinalReading {
+        FinalReading { at: Mono(1), stat: text.into(), io: None }
+    }
+
+    #[test]
+    fn readings_are_kept_by_pid_and_start_time() {
+        let finals = Finals::new();
+        let key = |start_time| ProcessKey { pid: 7, start_time };
+        finals.insert(key(100), reading("first"));
+        finals.insert(key(200), reading("second"));
+        assert_eq!(finals.take(&key(200)), Some(reading("second")));
+        assert_eq!(finals.take(&key(200)), None);
+        assert_eq!(finals.drain(), vec![(key(100), reading("first"))]);
+        assert_eq!(finals.drain(), vec![]);
+    }
+
+    #[test]
+    fn too_many_readings_drop_the_oldest_and_say_so() {
+        let finals = Finals::new();
+        for pid in 0..FINALS_AT_MOST as Pid + 3 {
+            finals.insert(ProcessKey { pid, start_time: 1 }, reading(""));
+        }
+        assert_eq!(finals.dropped(), 3);
+        assert_eq!(finals.take(&ProcessKey { pid: 2, start_time: 1 }), None);
+        assert!(finals.take(&ProcessKey { pid: 3, start_time: 1 }).is_some());
+    }
+
+    #[test]
+    fn stat_fields_are_counted_after_the_name() {
+        let stat = b"12 (a) R 1 (b) S 7 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 5423 0 0";
+        assert_eq!(stat_field(stat, 4), Some(7));
+        assert_eq!(stat_field(stat, 22), Some(5423));
+        assert_eq!(stat_field(stat, 99), None);
+        assert_eq!(stat_field(b"", 4), None);
+    }
+
+    #[test]
+    fn statuses_are_a_shell_s() {
+        let ended = |code, signal| Ended { pid: 1, code, signal }.status();
+        assert_eq!(ended(Some(3), None), 3);
+        assert_eq!(ended(None, Some(15)), 143);
+        assert_eq!(ended(None, None), 125);
+    }
 }

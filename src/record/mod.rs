@@ -1,2 +1,24 @@
 //! Joins the launch, the probes, the watchers and the matcher, and writes the run folder. The only room that knows all
 //! the others below it.
+//!
+//! Threads, each sending what it saw with its own time over one channel; the recorder decides and writes:
+//!
+//! ```text
+//! main      launch: start, signals, reaping            ─┐
+//! log       one a stream: lines                         ├─► channel ─► recorder: ticks, marks, rows
+//! notify    the notification socket                    ─┘
+//! ```
+//!
+//! Nothing here can harm the command: a recorder that fails, panics or is killed leaves the main thread and the output
+//! pump as they are.
+
+mod absence;
+mod detail;
+mod discover;
+mod folder;
+mod pace;
+mod profile;
+mod recorder;
+
+pub use folder::FolderError;
+pub use profile::{Options, Then, profile};

@@ -1,12 +1,140 @@
 //! `stages.csv`: the deliverable of a capacity review. RFC 4180, numbers bare, empty for absent, nothing that a
 //! spreadsheet would run as a formula.
+//!
+//! Columns, in this order: what became of the stage (`stage` … `sampled_ns`); each metric at the mark, under its own
+//! name; `delta_<counter>` since the previous mark; `change_<gauge>`, signed, since the previous mark;
+//! `peak_<gauge>_low`, `_high`, `_basis` over start → mark; `span_peak_<gauge>_…` over previous mark → mark; the host
+//! account's two bounds.
 
 use std::io::Write;
 
-use crate::account::StageTable;
+use csv::{Terminator, WriterBuilder};
+
+use crate::account::{Peak, StageRow, StageTable};
+use crate::metric::{ALL, Metric};
+
+use super::text::plain;
 
 /// Writes the table.
 pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
-    let _ = (table, out);
-    todo!()
+    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
+    writer.write_record(header())?;
+    for row in &table.rows {
+        writer.write_record(cells(row))?;
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// The header, from the table of metrics.
+pub fn header() -> Vec<String> {
+    let own = ["stage", "status", "reason", "begin_ns", "t_ns", "uncertainty_ns", "evidence", "detail", "sampled_ns"];
+    let mut header: Vec<String> = own.map(str::to_owned).into();
+    header.extend(ALL.iter().map(|metric| metric.name().to_owned()));
+    header.extend(Metric::counters().map(|metric| format!("delta_{}", metric.name())));
+    header.extend(Metric::gauges().map(|metric| format!("change_{}", metric.name())));
+    for prefix in ["peak", "span_peak"] {
+        for metric in Metric::gauges() {
+            header.extend(["low", "high", "basis"].map(|part| format!("{prefix}_{}_{part}", metric.name())));
+        }
+    }
+    header.extend(["host_bytes_low", "host_bytes_high"].map(str::to_owned));
+    header
+}
+
+fn cells(row: &StageRow) -> Vec<String> {
+    let outcome = &row.outcome;
+    let mut cells = vec![text(&outcome.stage), word(&outcome.status), text(&outcome.reason)];
+    cells.push(cell(outcome.begin.map(|at| at.0)));
+    match &outcome.mark {
+        Some((at, uncertainty, mark)) => {
+            cells.extend([cell(Some(at.0)), cell(*uncertainty), word(&mark.evidence), text(&mark.detail)]);
+        }
+        None => cells.extend(std::iter::repeat_n(String::new(), 4)),
+    }
+    cells.push(cell(row.sampled.map(|at| at.0)));
+    cells.extend(ALL.iter().map(|&metric| cell(row.values.get(metric))));
+    cells.extend(Metric::counters().map(|metric| cell(row.deltas.get(metric))));
+    cells.extend(Metric::gauges().map(|metric| cell(row.change(metric))));
+    cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.peak(metric))));
+    cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.span_peak(metric))));
+    cells.extend([cell(row.host_low), cell(row.host_high)]);
+    cells
+}
+
+fn peak_cells(peak: Option<Peak>) -> [String; 3] {
+    match peak {
+        Some(peak) => [cell(peak.low), cell(peak.high), peak.basis.name().to_owned()],
+        None => Default::default(),
+    }
+}
+
+fn cell<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// The word that the run folder's files have for a plain enum.
+fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => unreachable!("a plain enum serialises to its name: {other:?}"),
+    }
+}
+
+/// Text on one line that no spreadsheet takes for a formula: one that begins like a formula has a quote before it,
+/// which spreadsheets take for "this is text". The full-width forms count, as some programs take them for the others.
+fn text(text: &str) -> String {
+    let text = plain(text);
+    match text.chars().next() {
+        Some('=' | '+' | '-' | '@' | '＝' | '＋' | '－' | '＠') => format!("'{text}"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::At;
+    use crate::event::{Evidence, Mark};
+    use crate::metric::Values;
+    use crate::stage::{Outcome, Status};
+
+    fn written(table: &StageTable) -> String {
+        let mut bytes = Vec::new();
+        write(table, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn every_row_has_the_headers_width_and_no_column_stands_twice() {
+        let names = header();
+        let unique: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(unique.len(), names.len());
+        let mark = Mark { stage: "s".into(), evidence: Evidence::Log, detail: "=1+1\r\n\"x\",y".into(), sampled: None };
+        let outcome = Outcome {
+            stage: "@s".into(),
+            status: Status::Reached,
+            reason: String::new(),
+            begin: None,
+            mark: Some((At(5), None, mark)),
+        };
+        let row = StageRow {
+            outcome,
+            sampled: None,
+            values: Values::ABSENT,
+            deltas: Values::ABSENT,
+            changes: vec![(Metric::RssBytes, -7)],
+            peaks: Vec::new(),
+            span_peaks: Vec::new(),
+            host_low: Some(1),
+            host_high: None,
+        };
+        assert_eq!(cells(&row).len(), names.len());
+        let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
+        assert_eq!(text.matches("\r\n").count(), 2);
+        assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
+        assert!(text.ends_with(",1,\r\n"));
+        let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
+        assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
+    }
 }

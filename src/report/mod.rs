@@ -1,5 +1,9 @@
 //! Stage table → what people read. Pure: the same run gives the same bytes.
 
 pub mod csv;
+pub mod folder;
 pub mod plot;
 pub mod terminal;
+mod text;
+mod units;
+mod words;

@@ -1,13 +1,15 @@
 //! `run.json`: what a run was, on what, from which condition, and how its figures are known.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::artifact::Format;
+use super::{META, RunError};
+use crate::artifact::{Artifact, Format};
 use crate::clock::At;
-use crate::event::Found;
-use crate::host::Host;
+use crate::event::{Found, text_of};
+use crate::host::{self, ConditionNow, Host, Mounts, Roots};
 use crate::metric::Metric;
 use crate::probe::residency::Trust;
 use crate::stage::StageFile;
@@ -127,4 +129,82 @@ pub struct Cost {
     pub tick_cost_p99_ns: u64,
     /// The interval at the end, after any doubling.
     pub interval_ns: u64,
+}
+
+impl Meta {
+    /// Reads a folder's `run.json`.
+    pub fn load(folder: &Path) -> Result<Meta, RunError> {
+        let path = folder.join(META);
+        let not_a_run = |problem: String| RunError::NotARun { folder: folder.to_owned(), problem };
+        let bytes = std::fs::read(&path).map_err(|error| not_a_run(format!("{META}: {error}")))?;
+        // The version is looked at alone first: the rest of a later version may have another form.
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        let Version { schema } = serde_json::from_slice(&bytes)
+            .map_err(|error| not_a_run(format!("{META} has no schema version: {error}")))?;
+        if schema > SCHEMA {
+            return Err(not_a_run(format!(
+                "{META} is of schema {schema}, and this version of stagemark reads up to {SCHEMA}: use a newer one"
+            )));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| not_a_run(format!("{META}: {error}")))
+    }
+}
+
+impl ArtifactMeta {
+    /// What is known of an artifact when it joins the set. `at_start` is its resident payload before the exec.
+    pub fn of(artifact: &Artifact, trust: Trust, at_start: Result<u64, String>, mounts: &Mounts) -> ArtifactMeta {
+        let layout = artifact.layout.as_ref();
+        let mount = mounts.of(&artifact.real_path);
+        let at_start = layout.map_err(Clone::clone).and(at_start);
+        ArtifactMeta {
+            path: text_of(&artifact.path),
+            real_path: text_of(&artifact.real_path),
+            found: artifact.found.clone(),
+            format: artifact.format,
+            size_bytes: artifact.size,
+            device: artifact.device,
+            inode: artifact.inode,
+            modified_ns: artifact.modified_ns,
+            header_digest: artifact.header_digest.clone(),
+            tensors: layout.ok().map(|layout| layout.tensors.len()),
+            payload_bytes: artifact.payload_bytes(),
+            payload_reason: layout.err().cloned(),
+            bytes_by_dtype: layout.map(|layout| layout.by_dtype.clone()).unwrap_or_default(),
+            filesystem: mount.as_ref().map(|mount| mount.fs_type.clone()),
+            mount: mount.as_ref().map(|mount| text_of(&mount.mount_point)),
+            trust,
+            resident_at_start_bytes: at_start.as_ref().ok().copied(),
+            resident_at_start_reason: at_start.err(),
+            state: "declared".to_owned(),
+        }
+    }
+}
+
+impl Condition {
+    /// The condition before the exec, of these artifacts.
+    pub fn at_start(artifacts: &[ArtifactMeta]) -> Condition {
+        let ConditionNow { pressure, load, memory_available_bytes } = host::condition_now(&Roots::default());
+        let artifacts = residency_word(artifacts).to_owned();
+        Condition { artifacts, state: BTreeMap::new(), pressure, load, memory_available_bytes }
+    }
+}
+
+/// Under 1% of the payload resident is cold, over 99% warm; what is not known of every artifact is not called either.
+fn residency_word(artifacts: &[ArtifactMeta]) -> &'static str {
+    let payload: Option<u64> = artifacts.iter().map(|artifact| artifact.payload_bytes).sum();
+    let resident: Option<u64> = artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum();
+    match (payload, resident) {
+        (Some(payload), Some(resident)) if payload > 0 => {
+            let percent = |share: u128| u128::from(payload) * share / 100;
+            match u128::from(resident) {
+                resident if resident <= percent(1) => "artifact-cold",
+                resident if resident >= percent(99) => "artifact-warm",
+                _ => "partial",
+            }
+        }
+        _ => "unverified",
+    }
 }

@@ -8,11 +8,23 @@ pub mod rows;
 
 use std::path::{Path, PathBuf};
 
+use csv::ByteRecord;
+
 use crate::clock::At;
 use crate::event::{ArtifactId, Event, Pid};
 use crate::sample::Sample;
 use crate::watch::Line;
 pub use meta::Meta;
+
+/// The names of a run folder's files.
+pub const META: &str = "run.json";
+pub const SAMPLES: &str = "samples.csv";
+pub const DETAIL: &str = "detail.csv";
+pub const EVENTS: &str = "events.csv";
+pub const OUTPUT: &str = "output.log";
+pub const STAGES: &str = "stages.csv";
+pub const TIMELINE_SVG: &str = "timeline.svg";
+pub const TIMELINE_PNG: &str = "timeline.png";
 
 /// What a figure of `detail.csv` is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,12 +79,82 @@ impl Run {
     /// Loads a folder. A file that is missing or ends in a torn line is a gap, not an error; a line in the middle that
     /// is no row is an error.
     pub fn load(folder: &Path) -> Result<Run, RunError> {
-        let _ = folder;
-        todo!()
+        let meta = Meta::load(folder)?;
+        let mut gaps = Vec::new();
+        let mut columns = None;
+        let samples = read_rows(folder, SAMPLES, &mut gaps, |header, row| {
+            if columns.is_none() {
+                columns = Some(rows::SampleColumns::of(header)?);
+            }
+            columns.as_ref().map(|columns| columns.sample(row)).transpose()
+        })?;
+        let events = read_rows(folder, EVENTS, &mut gaps, |_, row| rows::event(row))?;
+        let details = read_rows(folder, DETAIL, &mut gaps, |_, row| rows::detail(row))?;
+        Ok(Run { folder: folder.to_owned(), meta, samples, events, details, gaps })
     }
 
-    /// The command's output as far as `output.log` keeps it.
+    /// The command's output as far as `output.log` keeps it; empty where there is none.
     pub fn output(&self) -> Result<Vec<LoggedLine>, RunError> {
-        todo!()
+        let path = self.folder.join(OUTPUT);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(RunError::Io { path, source }),
+        };
+        let lines = whole_lines(&bytes).split_inclusive(|&byte| byte == b'\n').zip(1..);
+        lines
+            .map(|(line, number)| {
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                rows::logged_line(line).map_err(|problem| RunError::Row { path: path.clone(), line: number, problem })
+            })
+            .collect()
     }
+}
+
+/// Replaces a file by these bytes, whole or not at all.
+pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = path.with_file_name(name);
+    let written = std::fs::write(&beside, bytes);
+    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
+}
+
+/// The part of a file up to its last line end: a killed writer may have left a torn line behind it.
+fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    &bytes[..end]
+}
+
+fn read_rows<T>(
+    folder: &Path,
+    name: &str,
+    gaps: &mut Vec<String>,
+    mut parse: impl FnMut(&ByteRecord, &ByteRecord) -> rows::RowResult<Option<T>>,
+) -> Result<Vec<T>, RunError> {
+    let path = folder.join(name);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            gaps.push(format!("there is no {name}"));
+            return Ok(Vec::new());
+        }
+        Err(source) => return Err(RunError::Io { path, source }),
+    };
+    let whole = whole_lines(&bytes);
+    if whole.len() < bytes.len() {
+        gaps.push(format!("{name} ends in a torn line, which was left out"));
+    }
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(whole);
+    let fault = |line, problem| RunError::Row { path: path.clone(), line, problem };
+    let header = reader.byte_headers().map_err(|error| fault(1, error.to_string()))?.clone();
+    let mut row = ByteRecord::new();
+    let mut found = Vec::new();
+    while reader.read_byte_record(&mut row).map_err(|error| fault(0, error.to_string()))? {
+        let line = row.position().map_or(0, csv::Position::line);
+        found.extend(parse(&header, &row).map_err(|problem| fault(line, problem))?);
+    }
+    Ok(found)
 }

@@ -1,8 +1,39 @@
 //! Stage files: one TOML a loader family, embedded in the binary or given by `--stages`.
+//!
+//! Reading one is strict: what is not understood is an error that says where it stands, since a stage that silently
+//! means something else would make two runs look comparable that are not. The parsed form is the normalised one: every
+//! default is written out in it, and its digest says whether two runs used the same definitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::ops::Range;
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::condition::{Condition, LogLine, Pattern, Share};
+use crate::event::{Stream, text_of};
+use crate::watch::{LONGEST_STAGE_NAME, is_stage_name};
+
+/// The stage files that are part of the program, `generic` last.
+const EMBEDDED: &[(&str, &str)] = &[
+    ("reference-loader", include_str!("../../stages/reference-loader.toml")),
+    ("generic", include_str!("../../stages/generic.toml")),
+];
+
+/// Largest stage file that is read, in bytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// How deep `all` and `any` may be nested.
+const DEEPEST: usize = 8;
+
+/// Conditions that the form knows and this version cannot watch.
+const NOT_YET: &[&str] = &["http", "tcp", "device", "file", "span"];
+
+const CONDITIONS: &[&str] = &["mapping", "log", "residency", "exit", "all", "any"];
 
 /// A stage file, parsed and checked. Serialises to its normalised form, which is what is digested and compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,16 +64,15 @@ pub struct Variable {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Definition {
     pub name: String,
+    /// Stages that must have their marks before evidence for this one counts. A notification by this stage's name
+    /// counts without them.
+    #[serde(default)]
+    pub after: Vec<String>,
     /// `None`: by notification alone.
     pub when: Option<Condition>,
 }
 
-/// When a stage is reached.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Condition {}
-
-/// What is wrong with a stage file, and where.
+/// What is wrong with a stage file, and where. Lines and columns count from 1, columns in characters.
 #[derive(Debug, thiserror::Error)]
 #[error("{origin}:{line}:{column}: {problem}")]
 pub struct StageError {
@@ -55,36 +85,587 @@ pub struct StageError {
 impl StageFile {
     /// Parses a stage file; `origin` names it in errors.
     pub fn parse(text: &str, origin: &str) -> Result<StageFile, StageError> {
-        let _ = (text, origin);
-        todo!()
+        let reader = Reader { text, origin };
+        let table = DeTable::parse(text)
+            .map_err(|error| reader.error(error.span().unwrap_or_default(), error.message().to_string()))?;
+        reader.stage_file(&table)
     }
 
     /// By name among the embedded ones, or from a file.
+    ///
+    /// # Errors
+    /// No embedded file has that name and no such file can be read, or it is not a stage file.
     pub fn load(name_or_path: &str) -> anyhow::Result<StageFile> {
-        let _ = name_or_path;
-        todo!()
+        if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
+            return Ok(StageFile::parse(text, name)?);
+        }
+        let names = EMBEDDED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let mut text = String::new();
+        std::fs::File::open(name_or_path)
+            .and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text))
+            .with_context(|| format!("{name_or_path}: neither a stage file nor the name of one ({names})"))?;
+        if text.len() as u64 > LARGEST_FILE {
+            anyhow::bail!("{name_or_path}: larger than a stage file may be ({LARGEST_FILE} bytes)");
+        }
+        Ok(StageFile::parse(&text, name_or_path)?)
     }
 
     /// Every embedded file, `generic` last.
     pub fn embedded() -> Vec<StageFile> {
-        todo!()
+        EMBEDDED
+            .iter()
+            .map(|(name, text)| StageFile::parse(text, name).expect("a unit test parses each embedded file"))
+            .collect()
     }
 
-    /// Adds a one-off stage from the command line, `NAME=KIND:ARGUMENT` (`loaded=log:REGEX`, `half=residency:50%`).
-    /// A stage of that name is replaced.
+    /// Adds a one-off stage from the command line, `NAME=KIND:ARGUMENT` (`loaded=log:REGEX`, `half=residency:50%`,
+    /// `mapped=mapping:all`, `done=exit:0`, `warm=notify`). A stage of that name is replaced where it stands.
     pub fn add_one_off(&mut self, text: &str) -> Result<(), StageError> {
-        let _ = text;
-        todo!()
+        let reader = Reader { text, origin: "--stage" };
+        let Some((name, definition)) = text.split_once('=') else {
+            return Err(reader.error(0..0, "expected NAME=KIND:ARGUMENT, as in 'loaded=log:weights loaded'"));
+        };
+        reader.name(name, 0..name.len())?;
+        let start = name.len() + 1;
+        let (kind, argument) = match definition.split_once(':') {
+            Some((kind, argument)) => (kind, Some(argument)),
+            None => (definition, None),
+        };
+        let rest = start + kind.len() + 1;
+        let at_argument = || rest.min(text.len())..text.len();
+        let when = match (kind, argument) {
+            ("log", Some(pattern)) => Some(Condition::Log(LogLine {
+                pattern: Pattern::new(pattern).map_err(|problem| reader.error(at_argument(), problem))?,
+                count: 1,
+                stream: None,
+            })),
+            ("log", None) => return Err(reader.error(at_argument(), "expected a regular expression: NAME=log:REGEX")),
+            ("mapping", which) => Some(Condition::Mapping(
+                which.unwrap_or("any").parse().map_err(|problem: String| reader.error(at_argument(), problem))?,
+            )),
+            ("residency", Some(share)) => Some(Condition::Residency(
+                share.parse().map_err(|problem: String| reader.error(at_argument(), problem))?,
+            )),
+            ("residency", None) => {
+                return Err(reader.error(at_argument(), "expected a share of the payload: NAME=residency:99%"));
+            }
+            ("exit", which) => Some(Condition::Exit(
+                which.unwrap_or("any").parse().map_err(|problem: String| reader.error(at_argument(), problem))?,
+            )),
+            ("notify", None | Some("")) => None,
+            ("notify", Some(_)) => return Err(reader.error(at_argument(), "`notify` has no argument: NAME=notify")),
+            (kind, _) if NOT_YET.contains(&kind) => {
+                return Err(reader.error(start..start, not_available(kind)));
+            }
+            (kind, _) => {
+                let kinds = ["log", "mapping", "residency", "exit", "notify"];
+                let problem = format!("unknown kind `{kind}`{}", hint(kind, &kinds));
+                return Err(reader.error(start..start, problem));
+            }
+        };
+        let definition = Definition { name: name.to_string(), after: Vec::new(), when };
+        match self.stages.iter_mut().find(|stage| stage.name == name) {
+            Some(stage) => *stage = definition,
+            None => self.stages.push(definition),
+        }
+        Ok(())
     }
 
-    /// Whether an exec with this command line is of this family.
+    /// Whether an exec with this command line is of this family: one of the `argv` phrases stands in it, word by word.
+    /// A word of a phrase fits an argument that is equal to it or whose file name is.
     pub fn fits(&self, argv: &[String]) -> bool {
-        let _ = argv;
-        todo!()
+        self.argv.iter().any(|phrase| {
+            let words: Vec<&str> = phrase.split_whitespace().collect();
+            !words.is_empty()
+                && argv.windows(words.len()).any(|window| {
+                    window.iter().zip(&words).all(|(argument, word)| {
+                        argument == word || argument.rsplit_once('/').is_some_and(|(_, file)| file == *word)
+                    })
+                })
+        })
     }
 
-    /// SHA-256 of the normalised form, in hexadecimal.
+    /// SHA-256 of the normalised form, in hexadecimal. The form is JSON without spaces, its keys in the order of the
+    /// fields above, with every default written out and each pattern as it was given.
     pub fn digest(&self) -> String {
-        todo!()
+        let normalised = serde_json::to_vec(self).expect("names, numbers and text always serialise");
+        Sha256::digest(&normalised).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The definition of a stage.
+    pub fn stage(&self, name: &str) -> Option<&Definition> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+}
+
+fn not_available(condition: &str) -> String {
+    format!("condition `{condition}` is not available in this version")
+}
+
+/// The text being read, for errors that say where.
+struct Reader<'t> {
+    text: &'t str,
+    origin: &'t str,
+}
+
+type Fields<'a> = BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>;
+
+impl Reader<'_> {
+    fn error(&self, span: Range<usize>, problem: impl Into<String>) -> StageError {
+        let mut end = span.start.min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = &self.text[..end];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        StageError {
+            origin: self.origin.to_string(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            problem: problem.into(),
+        }
+    }
+
+    /// The entries of a table, all of whose keys must be known.
+    fn fields<'a>(&self, table: &'a DeTable<'a>, known: &[&str]) -> Result<Fields<'a>, StageError> {
+        let unknown = table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref()));
+        if let Some((key, _)) = unknown.min_by_key(|(key, _)| key.span().start) {
+            let name = key.get_ref().as_ref();
+            return Err(self.error(key.span(), format!("unknown key `{name}`{}", hint(name, known))));
+        }
+        Ok(table.iter().map(|(key, value)| (key.get_ref().as_ref(), value)).collect())
+    }
+
+    fn wrong(&self, value: &Spanned<DeValue>, what: &str, expected: &str) -> StageError {
+        let found = value.get_ref().type_str();
+        self.error(value.span(), format!("`{what}`: expected {expected}, found {found}"))
+    }
+
+    fn table<'a>(&self, value: &'a Spanned<DeValue<'a>>, what: &str) -> Result<&'a DeTable<'a>, StageError> {
+        value.get_ref().as_table().ok_or_else(|| self.wrong(value, what, "a table"))
+    }
+
+    fn array<'a>(&self, value: &'a Spanned<DeValue<'a>>, what: &str) -> Result<&'a [Spanned<DeValue<'a>>], StageError> {
+        match value.get_ref().as_array() {
+            Some(array) => Ok(array),
+            None => Err(self.wrong(value, what, "an array")),
+        }
+    }
+
+    fn text<'a>(&self, value: &'a Spanned<DeValue<'a>>, what: &str) -> Result<&'a str, StageError> {
+        value.get_ref().as_str().ok_or_else(|| self.wrong(value, what, "text"))
+    }
+
+    fn texts(&self, value: Option<&&Spanned<DeValue>>, what: &str) -> Result<Vec<String>, StageError> {
+        let Some(value) = value else { return Ok(Vec::new()) };
+        self.array(value, what)?.iter().map(|item| self.text(item, what).map(str::to_string)).collect()
+    }
+
+    fn whole(&self, value: &Spanned<DeValue>, what: &str) -> Result<i64, StageError> {
+        let number = value.get_ref().as_integer().ok_or_else(|| self.wrong(value, what, "a whole number"))?;
+        i64::from_str_radix(&number.as_str().replace('_', ""), number.radix())
+            .map_err(|_| self.error(value.span(), format!("`{what}`: number out of range")))
+    }
+
+    fn name(&self, name: &str, span: Range<usize>) -> Result<String, StageError> {
+        if is_stage_name(name) {
+            return Ok(name.to_string());
+        }
+        let problem =
+            format!("`{}` cannot be a name: 1 to {LONGEST_STAGE_NAME} letters, digits, `_`, `.`, `-`", text_of(name));
+        Err(self.error(span, problem))
+    }
+
+    fn required<'a, 'b>(
+        &self,
+        fields: &'b Fields<'a>,
+        key: &str,
+        of: Range<usize>,
+    ) -> Result<&'b &'a Spanned<DeValue<'a>>, StageError> {
+        fields.get(key).ok_or_else(|| self.error(of, format!("`{key}` is missing")))
+    }
+
+    fn stage_file<'a>(&self, table: &'a Spanned<DeTable<'a>>) -> Result<StageFile, StageError> {
+        let keys = ["name", "about", "status", "argv", "until", "vars", "state", "stage"];
+        let fields = self.fields(table.get_ref(), &keys)?;
+        let name = self.required(&fields, "name", 0..0)?;
+        let name = self.name(self.text(name, "name")?, name.span())?;
+        let about = fields.get("about").map_or(Ok(""), |value| self.text(value, "about"))?.to_string();
+        let status = match fields.get("status") {
+            None => "unverified",
+            Some(value) => match self.text(value, "status")? {
+                status @ ("verified" | "unverified") => status,
+                _ => return Err(self.error(value.span(), "`status`: expected \"verified\" or \"unverified\"")),
+            },
+        };
+        let argv = self.texts(fields.get("argv"), "argv")?;
+        if let Some(value) = fields.get("argv").filter(|_| argv.iter().any(|phrase| phrase.trim().is_empty())) {
+            return Err(self.error(value.span(), "`argv`: an empty phrase would fit every command"));
+        }
+        let mut vars = BTreeMap::new();
+        if let Some(value) = fields.get("vars") {
+            for (key, value) in self.table(value, "vars")?.iter() {
+                let name = self.name(key.get_ref(), key.span())?;
+                let fields = self.fields(self.table(value, &name)?, &["flag", "default"])?;
+                let text = |key| {
+                    self.required(&fields, key, value.span())
+                        .and_then(|value| self.text(value, key).map(str::to_string))
+                };
+                vars.insert(name, Variable { flag: text("flag")?, default: text("default")? });
+            }
+        }
+        let state = self.texts(fields.get("state"), "state")?;
+        let stages = self.stages(self.required(&fields, "stage", 0..0)?)?;
+        let until = fields.get("until").map(|value| self.stage_name(value, "until", &stages)).transpose()?;
+        Ok(StageFile { name, about, status: status.to_string(), argv, until, vars, state, stages })
+    }
+
+    /// A value that names one of the stages.
+    fn stage_name(&self, value: &Spanned<DeValue>, what: &str, stages: &[Definition]) -> Result<String, StageError> {
+        let name = self.text(value, what)?;
+        if stages.iter().any(|stage| stage.name == name) {
+            return Ok(name.to_string());
+        }
+        let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
+        Err(self.error(value.span(), format!("`{what}`: there is no stage `{}`{}", text_of(name), hint(name, &names))))
+    }
+
+    fn stages<'a>(&self, value: &'a Spanned<DeValue<'a>>) -> Result<Vec<Definition>, StageError> {
+        let mut stages: Vec<Definition> = Vec::new();
+        let mut orders = Vec::new();
+        for stage in self.array(value, "stage")? {
+            let table = self.table(stage, "stage")?;
+            if let Some((key, _)) = table.iter().find(|(key, _)| key.get_ref() == "begin") {
+                return Err(self.error(key.span(), "spans (`begin`) are not available in this version"));
+            }
+            let fields = self.fields(table, &["name", "when", "after"])?;
+            let name = self.required(&fields, "name", stage.span())?;
+            let span = name.span();
+            let name = self.name(self.text(name, "name")?, span.clone())?;
+            if stages.iter().any(|other| other.name == name) {
+                return Err(self.error(span, format!("stage `{name}` is defined twice")));
+            }
+            let when = fields.get("when").map(|value| self.condition(value, 0)).transpose()?;
+            orders.push(fields.get("after").copied());
+            stages.push(Definition { name, after: Vec::new(), when });
+        }
+        if stages.is_empty() {
+            return Err(self.error(value.span(), "a stage file needs at least one `[[stage]]`"));
+        }
+        for (index, order) in orders.iter().enumerate() {
+            if let Some(value) = order {
+                for item in self.array(value, "after")? {
+                    let name = self.stage_name(item, "after", &stages)?;
+                    stages[index].after.push(name);
+                }
+            }
+        }
+        for (index, order) in orders.iter().enumerate() {
+            if waits_for_itself(&stages, index) {
+                let span = order.map(|value| value.span()).unwrap_or_default();
+                return Err(self.error(span, format!("stage `{}` would wait for itself", stages[index].name)));
+            }
+        }
+        Ok(stages)
+    }
+
+    fn condition<'a>(&self, value: &'a Spanned<DeValue<'a>>, depth: usize) -> Result<Condition, StageError> {
+        if depth > DEEPEST {
+            return Err(self.error(value.span(), format!("conditions are nested deeper than {DEEPEST}")));
+        }
+        let table = self.table(value, "when")?;
+        if let Some((key, _)) = table.iter().find(|(key, _)| NOT_YET.contains(&key.get_ref().as_ref())) {
+            return Err(self.error(key.span(), not_available(key.get_ref())));
+        }
+        let known: Vec<&str> = CONDITIONS.iter().copied().chain(["count", "stream"]).collect();
+        let fields = self.fields(table, &known)?;
+        let mut kinds = CONDITIONS.iter().filter(|kind| fields.contains_key(*kind));
+        let (Some(kind), None) = (kinds.next(), kinds.next()) else {
+            let problem =
+                format!("a condition has exactly one of {}; join several with `all` or `any`", list(CONDITIONS));
+            return Err(self.error(value.span(), problem));
+        };
+        if *kind != "log"
+            && let Some((key, _)) = table.iter().find(|(key, _)| matches!(key.get_ref().as_ref(), "count" | "stream"))
+        {
+            return Err(self.error(key.span(), format!("`{}` belongs to a `log` condition", key.get_ref())));
+        }
+        let value = fields[kind];
+        let at_value = |problem: String| self.error(value.span(), format!("`{kind}`: {problem}"));
+        Ok(match *kind {
+            "mapping" => Condition::Mapping(self.text(value, kind)?.parse().map_err(at_value)?),
+            "log" => Condition::Log(LogLine {
+                pattern: Pattern::new(self.text(value, kind)?).map_err(at_value)?,
+                count: match fields.get("count") {
+                    None => 1,
+                    Some(value) => match self.whole(value, "count")? {
+                        count @ 1.. => count as u64,
+                        _ => return Err(self.error(value.span(), "`count`: expected at least 1")),
+                    },
+                },
+                stream: match fields.get("stream") {
+                    None => None,
+                    Some(value) => match self.text(value, "stream")? {
+                        "stdout" => Some(Stream::Stdout),
+                        "stderr" => Some(Stream::Stderr),
+                        _ => return Err(self.error(value.span(), "`stream`: expected \"stdout\" or \"stderr\"")),
+                    },
+                },
+            }),
+            "residency" => Condition::Residency(
+                match value.get_ref() {
+                    DeValue::String(text) => text.parse::<Share>(),
+                    // The digits as they were written: a binary float would not be the share that was meant.
+                    DeValue::Float(number) => number.as_str().replace('_', "").parse(),
+                    DeValue::Integer(number) => number.as_str().parse(),
+                    _ => return Err(self.wrong(value, kind, "a share (\"99%\", or a number up to 1)")),
+                }
+                .map_err(at_value)?,
+            ),
+            "exit" => Condition::Exit(match value.get_ref() {
+                DeValue::Integer(_) => self.whole(value, kind)?.to_string().parse().map_err(at_value)?,
+                _ => self.text(value, kind)?.parse().map_err(at_value)?,
+            }),
+            all_or_any => {
+                let parts = self.array(value, kind)?;
+                if parts.is_empty() {
+                    return Err(self.error(value.span(), format!("`{kind}` of nothing")));
+                }
+                let parts = parts.iter().map(|part| self.condition(part, depth + 1)).collect::<Result<_, _>>()?;
+                if all_or_any == "all" { Condition::All(parts) } else { Condition::Any(parts) }
+            }
+        })
+    }
+}
+
+/// Whether following `after` from a stage leads back to it.
+fn waits_for_itself(stages: &[Definition], index: usize) -> bool {
+    let mut waiting: Vec<&str> = stages[index].after.iter().map(String::as_str).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(name) = waiting.pop() {
+        if name == stages[index].name {
+            return true;
+        }
+        if seen.insert(name) {
+            let of = stages.iter().filter(|stage| stage.name == name);
+            waiting.extend(of.flat_map(|stage| stage.after.iter().map(String::as_str)));
+        }
+    }
+    false
+}
+
+fn list(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The known word that was probably meant, or all of them.
+fn hint(word: &str, known: &[&str]) -> String {
+    let nearest = known.iter().map(|known| (edit_distance(word, known), known)).min();
+    match nearest {
+        Some((distance, known)) if distance <= 1 + known.len() / 4 => format!("; did you mean `{known}`?"),
+        _ => format!("; expected {}", list(known)),
+    }
+}
+
+/// How many characters must be put in, taken out or changed (Levenshtein). Words are cut at 64 characters.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.iter().enumerate() {
+            let changed = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::condition::{ExitIs, Mapped};
+
+    /// A stage file around one stage's other lines.
+    fn with(stage: &str) -> Result<StageFile, StageError> {
+        StageFile::parse(&format!("name = \"t\"\n[[stage]]\nname = \"s\"\n{stage}\n"), "t.toml")
+    }
+
+    fn condition(when: &str) -> Condition {
+        with(&format!("when = {when}")).unwrap().stages[0].when.clone().unwrap()
+    }
+
+    fn problem(text: &str) -> String {
+        StageFile::parse(text, "t.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_embedded_files_are_good_and_generic_is_last() {
+        let files = StageFile::embedded();
+        assert_eq!(files.last().unwrap().name, "generic");
+        for ((name, _), file) in EMBEDDED.iter().zip(&files) {
+            assert_eq!(*name, file.name);
+            assert!(!file.about.is_empty());
+            assert_eq!(StageFile::load(name).unwrap(), *file);
+            let again: StageFile = serde_json::from_str(&serde_json::to_string(file).unwrap()).unwrap();
+            assert_eq!(again, *file);
+            assert_eq!(again.digest(), file.digest());
+        }
+    }
+
+    #[test]
+    fn every_condition_is_read() {
+        assert_eq!(condition("{ mapping = 'all' }"), Condition::Mapping(Mapped::All));
+        assert_eq!(condition("{ residency = '99%' }"), condition("{ residency = 0.99 }"));
+        assert_eq!(condition("{ residency = 1 }"), Condition::Residency("100%".parse().unwrap()));
+        assert_eq!(condition("{ exit = 3 }"), Condition::Exit(ExitIs::Code(3)));
+        assert_eq!(condition("{ exit = 'any' }"), Condition::Exit(ExitIs::Any));
+        let Condition::Log(log) = condition("{ log = 'took (?<s>[0-9.]+) s', count = 2, stream = 'stderr' }") else {
+            panic!("not a log condition");
+        };
+        assert_eq!((log.count, log.stream), (2, Some(Stream::Stderr)));
+        let nested = condition("{ all = [ { any = [ { mapping = 'any' }, { log = 'x' } ] }, { exit = 0 } ] }");
+        let Condition::All(parts) = nested else { panic!("not all") };
+        assert!(matches!(&parts[0], Condition::Any(parts) if parts.len() == 2));
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        let cases = [
+            (
+                "name = \"t\"\nuntill = \"s\"\n[[stage]]\nname = \"s\"",
+                "t.toml:2:1: unknown key `untill`; did you mean `until`?",
+            ),
+            (
+                "name = \"t\"\nuntil = \"z\"\n[[stage]]\nname = \"s\"",
+                "t.toml:2:9: `until`: there is no stage `z`; did you mean `s`?",
+            ),
+            ("name = \"t\"\n[[stage]]\nname = \"a b\"", "t.toml:3:8: `a b` cannot be a name"),
+            (
+                "name = \"t\"\n[[stage]]\nname = \"s\"\n[[stage]]\nname = \"s\"",
+                "t.toml:5:8: stage `s` is defined twice",
+            ),
+            ("name = \"t\"\n[[stage]]\nnome = \"s\"", "t.toml:3:1: unknown key `nome`; did you mean `name`?"),
+            ("name = \"t\"\n", "`stage` is missing"),
+            ("name = ", "t.toml:1:"),
+            ("name = \"t\"\nargv = [\" \"]\n[[stage]]\nname = \"s\"", "t.toml:2:8: `argv`: an empty phrase"),
+            ("name = \"t\"\nstatus = \"ok\"\n[[stage]]\nname = \"s\"", "t.toml:2:10: `status`"),
+            (
+                "name = \"t\"\nvars = { p = { flag = 3, default = \"\" } }\n[[stage]]\nname = \"s\"",
+                "t.toml:2:23: `flag`: expected text",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert!(problem(text).contains(expected), "{text:?} gave {}", problem(text));
+        }
+        let cases = [
+            ("when = { http = { url = 'x' } }", "t.toml:4:10: condition `http` is not available in this version"),
+            ("when = { tcp = 1 }", "condition `tcp` is not available"),
+            ("when = { all = [ { device = {} } ] }", "t.toml:4:20: condition `device` is not available"),
+            ("when = { maping = 'any' }", "unknown key `maping`; did you mean `mapping`?"),
+            ("when = { mapping = 'some' }", "t.toml:4:20: `mapping`: expected \"any\" or \"all\""),
+            ("when = { log = '(' }", "t.toml:4:16: `log`: "),
+            ("when = { log = 'x', count = 0 }", "t.toml:4:29: `count`: expected at least 1"),
+            ("when = { log = 'x', stream = 'out' }", "`stream`: expected"),
+            ("when = { mapping = 'any', count = 2 }", "`count` belongs to a `log` condition"),
+            ("when = { mapping = 'any', log = 'x' }", "exactly one of"),
+            ("when = {}", "exactly one of"),
+            ("when = { all = [] }", "`all` of nothing"),
+            ("when = { residency = '0%' }", "`residency`: "),
+            ("when = { residency = 1.5 }", "`residency`: "),
+            ("when = { exit = 256 }", "`exit`: "),
+            ("begin = {}", "spans"),
+            ("after = ['s']", "stage `s` would wait for itself"),
+            ("after = ['t']", "there is no stage `t`"),
+        ];
+        for (stage, expected) in cases {
+            let error = with(stage).unwrap_err().to_string();
+            assert!(error.contains(expected), "{stage:?} gave {error}");
+        }
+        let mut deep = "{ exit = 0 }".to_string();
+        for _ in 0..DEEPEST + 1 {
+            deep = format!("{{ all = [ {deep} ] }}");
+        }
+        assert!(with(&format!("when = {deep}")).unwrap_err().to_string().contains("nested deeper"));
+    }
+
+    #[test]
+    fn a_circle_of_stages_is_refused() {
+        let text = "name = 't'\n[[stage]]\nname = 'a'\nafter = ['b']\n[[stage]]\nname = 'b'\nafter = ['c']\n\
+                    [[stage]]\nname = 'c'\nafter = ['a']\n";
+        assert_eq!(problem(text), "t.toml:4:9: stage `a` would wait for itself");
+    }
+
+    #[test]
+    fn the_digest_is_of_the_meaning_not_of_the_text() {
+        let short = with("when = { log = 'x' }").unwrap();
+        let long = StageFile::parse(
+            "# a comment\nname = 't'\nabout = ''\nstatus = \"unverified\"\nargv = []\n[[stage]]\n\
+             when = { log = \"x\", count = 1 }\nafter = []\nname = 's'",
+            "other.toml",
+        );
+        assert_eq!(short.digest(), long.unwrap().digest());
+        assert_eq!(short.digest().len(), 64);
+        assert_ne!(short.digest(), with("when = { log = 'y' }").unwrap().digest());
+        assert_ne!(short.digest(), with("when = { log = 'x', count = 2 }").unwrap().digest());
+    }
+
+    #[test]
+    fn a_command_line_fits_by_words_in_a_row() {
+        let file = StageFile::parse(
+            "name = 't'\nargv = ['vllm serve', 'vllm.entrypoints.openai.api_server']\n[[stage]]\nname = 's'",
+            "t",
+        )
+        .unwrap();
+        let fits = |line: &str| file.fits(&line.split(' ').map(str::to_string).collect::<Vec<_>>());
+        assert!(fits("vllm serve org/model"));
+        assert!(fits("/usr/bin/python3 /usr/bin/vllm serve org/model"));
+        assert!(fits("python -m vllm.entrypoints.openai.api_server --port 1"));
+        assert!(!fits("vllm bench serve"));
+        assert!(!fits("vllm"));
+        assert!(!fits("myvllm serve"));
+        assert!(!fits("serve vllm"));
+        assert!(!file.fits(&[]));
+        assert!(!StageFile::load("generic").unwrap().fits(&["anything".to_string()]));
+    }
+
+    #[test]
+    fn one_offs_are_added_and_replace() {
+        let mut file = StageFile::load("generic").unwrap();
+        let before = file.stages.len();
+        file.add_one_off("loaded=log:weights: (?<n>\\d+)=done").unwrap();
+        assert_eq!(file.stages.len(), before + 1);
+        let Some(Condition::Log(log)) = &file.stage("loaded").unwrap().when else { panic!("not a log condition") };
+        assert_eq!(log.pattern.as_str(), "weights: (?<n>\\d+)=done");
+        file.add_one_off("loaded=residency:50%").unwrap();
+        assert_eq!(file.stages.len(), before + 1);
+        assert_eq!(file.stage("loaded").unwrap().when, Some(Condition::Residency("50%".parse().unwrap())));
+        for good in ["a=mapping", "a=mapping:all", "a=exit", "a=exit:3", "a=notify"] {
+            file.add_one_off(good).unwrap();
+        }
+        let cases = [
+            ("loaded", "--stage:1:1: expected NAME=KIND:ARGUMENT"),
+            ("a b=log:x", "--stage:1:1: `a b` cannot be a name"),
+            ("a=lag:x", "--stage:1:3: unknown kind `lag`; did you mean `log`?"),
+            ("a=log", "expected a regular expression"),
+            ("a=log:(", "--stage:1:7: "),
+            ("a=residency", "expected a share"),
+            ("a=residency:half", "--stage:1:13: "),
+            ("a=mapping:some", "expected \"any\" or \"all\""),
+            ("a=http:x", "condition `http` is not available"),
+            ("a=notify:x", "`notify` has no argument"),
+        ];
+        for (text, expected) in cases {
+            let error = file.add_one_off(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text:?} gave {error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_names_those_there_are() {
+        let error = format!("{:#}", StageFile::load("no-such-stages").unwrap_err());
+        assert!(error.contains("no-such-stages") && error.contains("generic"), "{error}");
     }
 }

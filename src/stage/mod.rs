@@ -1,14 +1,21 @@
 //! Stages: what their definitions say, which definitions a launch follows, and which events mark them. Pure: the same
 //! events give the same marks, live and later from a run folder.
 
+pub mod condition;
 pub mod file;
 pub mod matcher;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::At;
-use crate::event::{Event, Mark};
-pub use file::{Condition, Definition, StageError, StageFile};
+use crate::event::{Event, Mark, Stream, What};
+use crate::metric::Metric;
+use crate::sample::Sample;
+use crate::watch::{Line, unseen_stream};
+pub use condition::Condition;
+pub use file::{Definition, StageError, StageFile};
 pub use matcher::Matcher;
 
 /// Where a stage stands.
@@ -36,8 +43,236 @@ pub struct Outcome {
     pub mark: Option<(At, Option<u64>, Mark)>,
 }
 
-/// What became of each stage, in the stage file's order, from the recorded marks and whatever else explains their lack.
+/// What became of each stage, in the stage file's order, then of those that only a notification named, in order of
+/// time; from the recorded marks and whatever else explains their lack.
 pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
-    let _ = (stages, events);
-    todo!()
+    let marked_from = events.iter().rposition(|event| replaces_marks(&event.what)).unwrap_or(0);
+    let mut marks: Vec<(At, Option<u64>, &Mark)> = Vec::new();
+    for event in &events[marked_from..] {
+        if let What::Mark(mark) = &event.what
+            && !marks.iter().any(|(_, _, other)| other.stage == mark.stage)
+        {
+            marks.push((event.at, event.uncertainty_ns, mark));
+        }
+    }
+    let seen = Evidence::of(events);
+    let mut outcomes: Vec<Outcome> = stages
+        .stages
+        .iter()
+        .map(|stage| match marks.iter().find(|(_, _, mark)| mark.stage == stage.name) {
+            Some(mark) => reached(*mark),
+            None => {
+                let (status, reason) = seen.lack(stage, &marks);
+                Outcome { stage: stage.name.clone(), status, reason, begin: None, mark: None }
+            }
+        })
+        .collect();
+    let mut others: Vec<_> = marks.into_iter().filter(|(_, _, mark)| stages.stage(&mark.stage).is_none()).collect();
+    others.sort_by_key(|(at, _, _)| *at);
+    outcomes.extend(others.into_iter().map(reached));
+    outcomes
 }
+
+fn reached((at, uncertainty_ns, mark): (At, Option<u64>, &Mark)) -> Outcome {
+    Outcome {
+        stage: mark.stage.clone(),
+        status: Status::Reached,
+        reason: String::new(),
+        begin: None,
+        mark: Some((at, uncertainty_ns, mark.clone())),
+    }
+}
+
+/// What the events say of the sources that could have shown a stage.
+struct Evidence {
+    end: Option<String>,
+    opened: bool,
+    mapped: bool,
+    streams: BTreeSet<&'static str>,
+    no_residency: Option<String>,
+    no_mapping: Option<String>,
+}
+
+impl Evidence {
+    fn of(events: &[Event]) -> Evidence {
+        let exit = events.iter().find_map(|event| match &event.what {
+            What::Exit { code, signal, .. } => Some(ending(*code, *signal)),
+            _ => None,
+        });
+        // A metric that is absent after the command's end was not missing while it ran.
+        let while_running = || events.iter().take_while(|event| !matches!(event.what, What::Exit { .. }));
+        let absent = |metric: Metric| {
+            while_running().fold(None, |absent, event| match &event.what {
+                What::Absent { metric: this, reason } if *this == metric => Some(reason.clone()),
+                What::Present { metric: this } if *this == metric => None,
+                _ => absent,
+            })
+        };
+        let streams = events.iter().filter_map(|event| match &event.what {
+            What::Warning { text } => unseen_stream(text),
+            _ => None,
+        });
+        Evidence {
+            end: exit,
+            opened: events.iter().any(|event| matches!(event.what, What::Opened { .. } | What::Mapped { .. })),
+            mapped: events.iter().any(|event| matches!(event.what, What::Mapped { .. })),
+            streams: streams.map(key).collect(),
+            no_residency: absent(Metric::ResidentPayloadBytes),
+            no_mapping: absent(Metric::MappedBytes),
+        }
+    }
+
+    /// Why a stage has no mark.
+    fn lack(&self, stage: &Definition, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
+        let Some(condition) = &stage.when else {
+            return (Status::NotReached, "only by notification, and none came".to_string());
+        };
+        let waited = stage.after.iter().find(|name| !marks.iter().any(|(_, _, mark)| mark.stage == **name));
+        if let Some(name) = waited {
+            return (Status::NotReached, format!("waits for `{name}`, which was not reached"));
+        }
+        let (status, reason) = self.lack_of(condition);
+        match &self.end {
+            Some(end) if status == Status::NotReached && !matches!(condition, Condition::Exit(_)) => {
+                (status, format!("{reason}; the command ended first: {end}"))
+            }
+            _ => (status, reason),
+        }
+    }
+
+    fn lack_of(&self, condition: &Condition) -> (Status, String) {
+        match condition {
+            Condition::Mapping(which) => match (&self.no_mapping, which) {
+                (Some(reason), _) if !self.mapped => (Status::Unknown, format!("mappings could not be seen: {reason}")),
+                _ if !self.opened => (Status::NotReached, "no artifact was opened in this tree".to_string()),
+                _ if !self.mapped => (Status::NotReached, "no artifact was mapped".to_string()),
+                _ => (Status::NotReached, "not every artifact was mapped".to_string()),
+            },
+            Condition::Log(log) => {
+                let unseen = |stream| self.streams.contains(key(stream));
+                let may_be_on = |stream: &Stream| log.is_on(*stream) && unseen(*stream);
+                let unseen = [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().find(may_be_on);
+                match unseen {
+                    Some(stream) => {
+                        (Status::Unknown, format!("{condition} was not seen, and {} cannot be read", words(stream)))
+                    }
+                    None if log.count == 1 => (Status::NotReached, format!("no line matched {:?}", log.pattern)),
+                    None => (Status::NotReached, format!("fewer than {} lines matched {:?}", log.count, log.pattern)),
+                }
+            }
+            Condition::Residency(share) => match &self.no_residency {
+                Some(reason) => (Status::Unknown, format!("the resident payload is not known: {reason}")),
+                None => (Status::NotReached, format!("no sample has {share} of the payload resident")),
+            },
+            Condition::Exit(_) => match &self.end {
+                Some(end) => (Status::NotReached, format!("the command ended otherwise: {end}")),
+                None => (Status::NotReached, "the end of the command was not recorded".to_string()),
+            },
+            Condition::All(parts) | Condition::Any(parts) => {
+                let unknown =
+                    parts.iter().map(|part| self.lack_of(part)).find(|(status, _)| *status == Status::Unknown);
+                unknown.unwrap_or_else(|| (Status::NotReached, format!("without {condition}")))
+            }
+        }
+    }
+}
+
+fn key(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+        Stream::Both => "both",
+    }
+}
+
+fn words(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "standard output",
+        Stream::Stderr => "standard error",
+        Stream::Both => "the output",
+    }
+}
+
+/// How a process ended, in words.
+pub(crate) fn ending(code: Option<i32>, signal: Option<i32>) -> String {
+    match (code, signal) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "status not known".to_string(),
+    }
+}
+
+const FOLLOWED: &str = "the stage file `";
+const REPLACED: &str = "` fits a program that was started later: the marks before this are replaced by its own";
+
+/// Says that the marks recorded so far are not those of the stage file now followed, whose own come next.
+pub(crate) fn replacing_marks(stage_file: &str) -> What {
+    What::warning(format!("{FOLLOWED}{stage_file}{REPLACED}"))
+}
+
+/// Whether this is what the matcher says when the marks before it no longer count.
+pub fn replaces_marks(what: &What) -> bool {
+    matches!(what, What::Warning { text } if text.starts_with(FOLLOWED) && text.ends_with(REPLACED))
+}
+
+/// Matches a recorded run again, also with other stage definitions: [`What::LogMatch`] and [`What::Mark`] events in the
+/// order in which they follow, each mark with the first sample at or after it as its own.
+///
+/// `lines` is the command's output as far as it was kept. What was seen at the same time is taken as events before
+/// lines before samples. The marks and log matches among `events` are passed over.
+pub fn rematch(
+    candidates: Vec<StageFile>,
+    events: &[Event],
+    lines: &[(At, Option<u64>, Line)],
+    samples: &[Sample],
+) -> Vec<Event> {
+    enum Input<'a> {
+        Event(&'a Event),
+        Line(&'a (At, Option<u64>, Line)),
+        Sample(&'a Sample),
+    }
+    let events = events.iter().filter(|event| !follows_from_matching(&event.what));
+    let mut inputs: Vec<(At, Input)> = events.map(|event| (event.at, Input::Event(event))).collect();
+    inputs.extend(lines.iter().map(|line| (line.0, Input::Line(line))));
+    inputs.extend(samples.iter().map(|sample| (sample.t, Input::Sample(sample))));
+    inputs.sort_by_key(|(at, _)| *at);
+    let mut matcher = Matcher::new(candidates);
+    let mut matched = Vec::new();
+    for (_, input) in inputs {
+        let following = match input {
+            Input::Event(event) => matcher.event(event),
+            Input::Line((at, uncertainty_ns, line)) => matcher.line(*at, *uncertainty_ns, line),
+            Input::Sample(sample) => matcher.sample(sample),
+        };
+        if following.iter().any(|event| replaces_marks(&event.what)) {
+            matched.clear();
+        }
+        matched.extend(following);
+    }
+    matched.retain(|event| matches!(event.what, What::Mark(_) | What::LogMatch { .. }));
+    let mut times: Vec<At> = samples.iter().map(|sample| sample.t).collect();
+    times.sort_unstable();
+    for event in &mut matched {
+        let at = event.at;
+        if let What::Mark(mark) = &mut event.what {
+            mark.sampled = times.get(times.partition_point(|time| *time < at)).copied();
+        }
+    }
+    matched
+}
+
+/// A run's events with other marks: those that [`rematch`] found, in place of the recorded ones, in order of time.
+pub fn with_marks(events: &[Event], matched: Vec<Event>) -> Vec<Event> {
+    let mut all: Vec<Event> = events.iter().filter(|event| !follows_from_matching(&event.what)).cloned().collect();
+    all.extend(matched);
+    all.sort_by_key(|event| event.at);
+    all
+}
+
+/// Whether an event was made by a matcher, and so is made again by another.
+fn follows_from_matching(what: &What) -> bool {
+    matches!(what, What::Mark(_) | What::LogMatch { .. }) || replaces_marks(what)
+}
+
+#[cfg(test)]
+mod tests;

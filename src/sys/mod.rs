@@ -2,4 +2,5 @@
 
 pub mod cache;
 pub mod process;
+pub mod socket;
 pub mod startup;

@@ -1,1 +1,297 @@
 //! Processes, signals and file descriptors beyond what nix wraps.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+
+use super::startup::{Given, Signals};
+use crate::event::Pid;
+
+nix::ioctl_read_bad!(terminal_get_size, libc::TIOCGWINSZ, libc::winsize);
+nix::ioctl_write_ptr_bad!(terminal_set_size, libc::TIOCSWINSZ, libc::winsize);
+nix::ioctl_read!(terminal_get_device, b'T', 0x32, libc::c_uint);
+
+/// How many values a [`SharedPage`] has.
+const SLOTS: usize = 8;
+
+/// A few counters that several processes share (memfd_create(2), mmap(2) with MAP_SHARED).
+#[derive(Debug)]
+pub struct SharedPage {
+    slots: NonNull<[AtomicU64; SLOTS]>,
+    fd: OwnedFd,
+}
+
+// SAFETY: all that is behind the pointer is atomics, and the mapping lives as long as the value.
+unsafe impl Send for SharedPage {}
+// SAFETY: as above.
+unsafe impl Sync for SharedPage {}
+
+impl SharedPage {
+    /// A new page, all zeroes; its descriptor is closed on exec.
+    pub fn new() -> io::Result<SharedPage> {
+        let fd = memfd_create(c"stagemark", MFdFlags::MFD_CLOEXEC)?;
+        ftruncate(&fd, size_of::<[AtomicU64; SLOTS]>() as i64)?;
+        SharedPage::open(fd)
+    }
+
+    /// The page behind a descriptor that another process made with [`SharedPage::new`].
+    pub fn open(fd: OwnedFd) -> io::Result<SharedPage> {
+        let length = size_of::<[AtomicU64; SLOTS]>();
+        // A page mapped past the end of its file kills by SIGBUS when touched.
+        if nix::sys::stat::fstat(&fd)?.st_size < length as i64 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no other memory.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let slots = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(SharedPage { slots, fd })
+    }
+
+    /// One of the page's values; the index is taken modulo their number.
+    pub fn slot(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: the mapping holds initialised atomics (zeroes at first) until `self` is dropped.
+        let slots = unsafe { self.slots.as_ref() };
+        &slots[index % SLOTS]
+    }
+}
+
+impl AsFd for SharedPage {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for SharedPage {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by this value and no reference into it outlives it.
+        unsafe { libc::munmap(self.slots.as_ptr().cast(), size_of::<[AtomicU64; SLOTS]>()) };
+    }
+}
+
+/// Makes `command`, once forked, give back what this process was given: signal dispositions and mask, and closed
+/// standard descriptors. The moment just before exec goes to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds).
+pub fn hand_on(command: &mut Command, given: Given, page: Arc<SharedPage>, slot: usize) {
+    let hook = move || {
+        // Signals whose disposition the Rust runtime, the standard library's fork or the launch itself may have
+        // touched. Every other is as it was: a process keeps what is ignored through fork and exec.
+        for signal in [libc::SIGPIPE, libc::SIGCHLD] {
+            set_disposition(signal, given.ignored.contains(signal));
+        }
+        for fd in 0..3 {
+            if given.was_closed(fd) {
+                // SAFETY: in a forked child that is about to exec, nothing else uses the descriptor: the runtime put
+                // /dev/null there, and the command is to find it closed.
+                unsafe { libc::close(fd) };
+            }
+        }
+        set_mask(given.blocked);
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to the structure only.
+        if unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) } == 0 {
+            page.slot(slot).store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, SeqCst);
+        }
+        Ok(())
+    };
+    // SAFETY: the hook allocates nothing, takes no lock, and makes only calls that are safe after fork
+    // (signal-safety(7)); it cannot panic.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Makes `command`, once forked, a process that survives this one's session: in a session of its own, every signal
+/// blocked that can be, and `keep` open through exec.
+pub fn detach(command: &mut Command, keep: Vec<RawFd>) {
+    let hook = move || {
+        // SAFETY: plain system calls on this process and on descriptors that it owns.
+        unsafe {
+            libc::setsid();
+            for fd in &keep {
+                libc::fcntl(*fd, libc::F_SETFD, 0);
+            }
+        }
+        set_mask(Signals(u64::MAX));
+        Ok(())
+    };
+    // SAFETY: as in `hand_on`; the vector is only read.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Sets a signal to be ignored, or to its default action.
+pub fn set_disposition(signal: i32, ignore: bool) {
+    let action = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: neither action is code of ours that could run at a wrong moment.
+    unsafe { libc::signal(signal, action) };
+}
+
+/// Sets the calling thread's signal mask.
+pub fn set_mask(signals: Signals) {
+    // SAFETY: the set is plain data, initialised by sigemptyset.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut mask);
+        for signal in Signals::NUMBERS.filter(|signal| signals.contains(*signal)) {
+            libc::sigaddset(&mut mask, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+    }
+}
+
+/// Takes over a descriptor that was inherited under a known number; `None` if nothing is open there.
+///
+/// For a process's very beginning: the caller says that nothing else in it owns the descriptor.
+pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: asking for flags touches nothing; the descriptor is open, and by the contract above nobody's yet.
+    unsafe {
+        if fd < 0 || libc::fcntl(fd, libc::F_GETFD) < 0 {
+            return None;
+        }
+        libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+        Some(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Closes every descriptor above 2 but those in `keep`: for a process's very beginning, to be rid of what it
+/// inherited without wanting it.
+pub fn close_all_but(keep: &[RawFd]) {
+    let mut keep: Vec<RawFd> = keep.iter().copied().filter(|fd| *fd > 2).collect();
+    keep.sort_unstable();
+    let mut first = 3u32;
+    for last in keep.iter().map(|fd| *fd as u32).chain([u32::MAX]) {
+        if last > first || last == u32::MAX {
+            let end = if last == u32::MAX { last } else { last - 1 };
+            // SAFETY: by the contract above, nothing in this process owns these descriptors. Before Linux 5.9 the
+            // call is refused and they stay open, which costs their other holders an end of file only.
+            unsafe { libc::syscall(libc::SYS_close_range, first, end, 0u32) };
+        }
+        first = last.saturating_add(1);
+    }
+}
+
+/// A child process that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Death {
+    pub pid: Pid,
+    /// The exit status, if it exited.
+    pub code: Option<i32>,
+    /// The signal's number, if one killed it; any number that the kernel knows.
+    pub signal: Option<i32>,
+}
+
+/// A child that has ended and was not reaped yet, without waiting for one; it stays a zombie (waitid(2), WNOWAIT).
+/// An error of ECHILD: there are no children.
+pub fn find_dead_child() -> io::Result<Option<Death>> {
+    wait(libc::P_ALL, 0, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+}
+
+/// Reaps one child, waiting for its end only if asked to.
+pub fn reap(pid: Pid, block: bool) -> io::Result<Option<Death>> {
+    wait(libc::P_PID, pid as libc::id_t, libc::WEXITED | if block { 0 } else { libc::WNOHANG })
+}
+
+fn wait(kind: libc::idtype_t, id: libc::id_t, flags: i32) -> io::Result<Option<Death>> {
+    loop {
+        // SAFETY: the structure is plain data, and the kernel writes to it only; its fields are those of a SIGCHLD,
+        // which waitid always fills in (or leaves zero where no child is ready).
+        let (result, pid, code, status) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let result = libc::waitid(kind, id, &mut info, flags);
+            (result, info.si_pid(), info.si_code, info.si_status())
+        };
+        if result == 0 {
+            return Ok((pid != 0).then(|| match code {
+                libc::CLD_EXITED => Death { pid, code: Some(status), signal: None },
+                _ => Death { pid, code: None, signal: Some(status) },
+            }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// A terminal's size in characters and pixels; `None` for what is no terminal.
+pub fn window_size(fd: BorrowedFd<'_>) -> Option<libc::winsize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the kernel writes one such structure (ioctl_tty(2)).
+    unsafe { terminal_get_size(fd.as_raw_fd(), &mut size) }.ok()?;
+    Some(size)
+}
+
+/// Sets a terminal's size.
+pub fn set_window_size(fd: BorrowedFd<'_>, size: &libc::winsize) -> io::Result<()> {
+    // SAFETY: the kernel reads one such structure (ioctl_tty(2)).
+    unsafe { terminal_set_size(fd.as_raw_fd(), size) }?;
+    Ok(())
+}
+
+/// The device number of the terminal itself, also where the descriptor came from `/dev/tty` (TIOCGDEV).
+pub fn terminal_device(fd: BorrowedFd<'_>) -> Option<u32> {
+    let mut device = 0;
+    // SAFETY: the kernel writes one unsigned integer (ioctl_tty(2)).
+    unsafe { terminal_get_device(fd.as_raw_fd(), &mut device) }.ok()?;
+    Some(device)
+}
+
+/// Opens the slave of a pty master, whatever is mounted on `/dev/pts` here (TIOCGPTPEER, Linux ≥ 4.13).
+pub fn pty_slave(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: takes its argument by value and returns a new descriptor.
+    let fd = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_shared_through_its_descriptor() {
+        let page = SharedPage::new().unwrap();
+        let other = SharedPage::open(page.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        page.slot(3).store(7, SeqCst);
+        assert_eq!(other.slot(3).load(SeqCst), 7);
+        assert_eq!(other.slot(2).load(SeqCst), 0);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_page_is_refused() {
+        let (read, _write) = nix::unistd::pipe().unwrap();
+        assert!(SharedPage::open(read).is_err());
+    }
+
+    #[test]
+    fn a_dead_child_stays_until_it_is_reaped() {
+        // Only this child is asked for: other tests of the process have children of their own.
+        let child = Command::new("/bin/sh").args(["-c", "kill -40 $$"]).spawn().unwrap();
+        let pid = child.id() as Pid;
+        let kept = wait(libc::P_PID, pid as libc::id_t, libc::WEXITED | libc::WNOWAIT).unwrap();
+        let reaped = reap(pid, false).unwrap();
+        assert_eq!(kept, reaped);
+        assert_eq!(reaped, Some(Death { pid, code: None, signal: Some(40) }));
+        assert!(reap(pid, false).is_err());
+    }
+}

@@ -1,13 +1,39 @@
 //! What the launch says, outside the kernel's own records: the lines that it prints, the notifications that it sends.
-//! Each watcher is a thread that sends what it saw with its own time; the recorder decides and writes.
+//! Each watcher is a thread that sends what it saw with its own time; the recorder decides and writes. A watcher never
+//! holds the command up: what it cannot keep it drops, and says how much that was.
+//!
+//! # What the times mean
+//!
+//! A line's time is the moment of the read that completed it, a notification's the moment of its receipt or the time
+//! that its sender gave. The uncertainty reaches back to the last moment at which the stream or socket was known to be
+//! empty, so it bounds when the bytes got *there*. A program that buffers its output (C's stdio does, when standard
+//! output is no terminal) may have meant a line long before it wrote it; nobody can see that from outside, and no bound
+//! is given for it.
 
 pub mod log;
 pub mod notify;
 
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::clock::Mono;
 use crate::event::{Stream, What};
+
+/// How long a watcher waits before it looks again, in milliseconds: what bounds the uncertainty of what it sees next.
+const TICK_MS: u16 = 20;
+
+/// The same, in nanoseconds.
+const TICK_NS: u64 = TICK_MS as u64 * 1_000_000;
+
+/// Longest name of a stage, in bytes.
+pub const LONGEST_STAGE_NAME: usize = 64;
+
+/// Whether this can be a stage's name: 1 to 64 of `A–Z a–z 0–9 _ . -`.
+pub fn is_stage_name(name: &str) -> bool {
+    (1..=LONGEST_STAGE_NAME).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}
 
 /// One thing that a watcher saw, with its own time.
 #[derive(Debug)]
@@ -21,7 +47,14 @@ pub struct Seen {
 /// What a watcher can see.
 #[derive(Debug)]
 pub enum Observed {
-    Line(Line),
+    Line(QueuedLine),
+    /// Output that was passed over because lines came faster than they were taken: its bytes, line ends not counted,
+    /// since the last line before this.
+    Lost {
+        stream: Stream,
+        lines: u64,
+        bytes: u64,
+    },
     Event(What),
     /// Somebody waits until everything before this was heard, and the sample at its mark taken: dropping it tells them.
     Barrier(OwnedFd),
@@ -40,6 +73,7 @@ pub struct Line {
 /// How a line ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
+    /// `\n` or `\r\n`.
     Newline,
     /// A carriage return: a progress bar is drawn over.
     Return,
@@ -47,4 +81,111 @@ pub enum LineEnd {
     Cut,
     /// The stream ended.
     Eof,
+}
+
+/// A line on its way to the recorder. It counts against what may be on the way until it is dropped or taken out.
+#[derive(Debug)]
+pub struct QueuedLine {
+    line: Line,
+    _permit: Permit,
+}
+
+impl QueuedLine {
+    /// The line itself.
+    pub fn into_line(self) -> Line {
+        self.line
+    }
+}
+
+impl Deref for QueuedLine {
+    type Target = Line;
+
+    fn deref(&self) -> &Line {
+        &self.line
+    }
+}
+
+/// How many bytes may be on the way from one watcher to the recorder.
+#[derive(Clone, Debug)]
+struct Budget(Arc<(Mutex<usize>, Condvar)>);
+
+/// Part of a [`Budget`], given back when dropped.
+#[derive(Debug)]
+struct Permit {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Budget {
+    fn new(bytes: usize) -> Budget {
+        Budget(Arc::new((Mutex::new(bytes), Condvar::new())))
+    }
+
+    /// Takes `bytes` of it, if there are as many.
+    fn take(&self, bytes: usize) -> Option<Permit> {
+        // A counter has no state that a panic elsewhere could leave half changed.
+        let mut left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.checked_sub(bytes)?;
+        Some(Permit { budget: self.clone(), bytes })
+    }
+
+    /// Waits until something is given back, one tick at most.
+    fn wait(&self) {
+        let left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.0.1.wait_timeout(left, std::time::Duration::from_nanos(TICK_NS));
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *self.budget.0.0.lock().unwrap_or_else(PoisonError::into_inner) += self.bytes;
+        self.budget.0.1.notify_one();
+    }
+}
+
+const UNSEEN: &str = "cannot be read, so no line of it can mark a stage: ";
+
+/// Says that an output stream cannot be followed. Recorded, so that [`unseen_stream`] finds it again in a run.
+pub fn unseen(stream: Stream, why: &str) -> What {
+    What::warning(format!("{} {UNSEEN}{why}", name_of(stream)))
+}
+
+/// The stream that such a warning is about.
+pub fn unseen_stream(text: &str) -> Option<Stream> {
+    [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().find(|stream| {
+        text.strip_prefix(name_of(*stream))
+            .and_then(|rest| rest.strip_prefix(' '))
+            .is_some_and(|rest| rest.starts_with(UNSEEN))
+    })
+}
+
+fn name_of(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "standard output",
+        Stream::Stderr => "standard error",
+        Stream::Both => "standard output and error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unseen_stream_is_found_again() {
+        for stream in [Stream::Stdout, Stream::Stderr, Stream::Both] {
+            let What::Warning { text } = unseen(stream, "it is /dev/null") else { panic!("not a warning") };
+            assert_eq!(unseen_stream(&text), Some(stream));
+        }
+        assert_eq!(unseen_stream("standard output was truncated"), None);
+    }
+
+    #[test]
+    fn a_budget_is_given_back() {
+        let budget = Budget::new(10);
+        let first = budget.take(6).unwrap();
+        assert!(budget.take(5).is_none());
+        drop(first);
+        assert!(budget.take(10).is_some());
+    }
 }

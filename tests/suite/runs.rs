@@ -1,1 +1,356 @@
 //! Whole runs: the run folder and what is in it.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use stagemark_fixtures::models::{self, Fill};
+use tempfile::TempDir;
+
+use crate::folder::RunFolder;
+use crate::support::{reference_loader, stagemark};
+
+const MIB: u64 = 1 << 20;
+
+/// A scratch folder with a model file in it.
+struct Bench {
+    scratch: TempDir,
+    model: PathBuf,
+}
+
+impl Bench {
+    fn new(payload: u64) -> Bench {
+        let scratch = tempfile::tempdir().unwrap();
+        let model = scratch.path().join("model.safetensors");
+        models::uniform(&model, payload, 8, Fill::Sparse).unwrap();
+        Bench { scratch, model }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// `stagemark run OPTIONS -- COMMAND` in the scratch folder, its run folder being `run`.
+    fn run(&self, options: &[&str], command: &[&str]) -> (Output, RunFolder) {
+        let out = self.path("run");
+        let output = self.command(&out, options, command).output().unwrap();
+        (output, RunFolder::at(out))
+    }
+
+    fn command(&self, out: &Path, options: &[&str], command: &[&str]) -> Command {
+        let mut stagemark = stagemark();
+        stagemark.current_dir(self.scratch.path()).args(["run", "--out"]).arg(out).args(options);
+        stagemark.arg("--").args(command);
+        stagemark
+    }
+
+    /// The reference loader's command line on the model.
+    fn loader<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
+        let mut command = reference_loader().to_vec();
+        command.extend(["--model", self.model.to_str().unwrap()]);
+        command.extend(options);
+        command
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_run_leaves_a_folder_that_says_what_happened() {
+    let bench = Bench::new(32 * MIB);
+    let (output, run) = bench.run(&[], &bench.loader(&["--mode", "mmap-lazy"]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for name in ["run.json", "samples.csv", "detail.csv", "events.csv", "output.log", "stages.csv", "timeline.svg"] {
+        assert!(!run.bytes(name).is_empty(), "{name} is empty");
+    }
+    assert!(run.bytes("timeline.png").starts_with(b"\x89PNG"));
+
+    let meta = run.json();
+    assert_eq!(meta["schema"], 1);
+    assert_eq!(meta["stages"]["name"], "reference-loader");
+    assert_eq!(meta["exit"]["code"], 0);
+    assert_eq!(meta["artifacts"][0]["payload_bytes"], 32 * MIB);
+    assert_eq!(meta["artifacts"][0]["found"], "command_line");
+    assert_eq!(meta["artifacts"][0]["state"], "mapped");
+    assert!(meta["cost"]["cpu_ns"].as_u64().unwrap() > 0);
+    assert!(meta["host"]["kernel"].is_object() || meta["host"]["kernel"].is_string());
+
+    let stages: Vec<String> = run.rows("stages.csv").iter().map(|row| row["stage"].clone()).collect();
+    assert_eq!(stages[..3], ["mapping_available", "module_populated", "first_response"]);
+    let last = run.stage("first_response");
+    assert!(last.reached());
+    assert_eq!(last.known("payload_bytes"), 32 * MIB);
+    assert_eq!(last.known("resident_payload_bytes") + last.known("nonresident_payload_bytes"), 32 * MIB);
+    assert_eq!(last.number("device_used_bytes"), None, "no device was looked at");
+    assert_eq!(run.largest("mapped_payload_bytes"), Some(32 * MIB));
+
+    let log = text(&run.bytes("output.log"));
+    assert!(log.contains("stage first_response"), "{log}");
+    assert!(text(&output.stdout).contains("stage first_response"));
+}
+
+#[test]
+fn the_same_reports_come_again_byte_for_byte() {
+    let bench = Bench::new(16 * MIB);
+    let (_, run) = bench.run(&["--quiet"], &bench.loader(&["--mode", "mmap-populate"]));
+    let names = ["stages.csv", "timeline.svg", "timeline.png"];
+    let before = names.map(|name| run.bytes(name));
+    names.iter().for_each(|name| std::fs::remove_file(run.path.join(name)).unwrap());
+    let again = stagemark().arg("report").arg(&run.path).output().unwrap();
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    for (name, before) in names.iter().zip(before) {
+        assert!(run.bytes(name) == before, "{name} differs");
+    }
+    assert!(text(&again.stdout).contains("module_populated"));
+}
+
+#[test]
+fn other_stages_are_matched_in_what_was_recorded() {
+    let bench = Bench::new(8 * MIB);
+    let (_, run) = bench.run(&["--quiet"], &["sh", "-c", "echo early; echo the weights are in; exit 3"]);
+    let stages = bench.path("mine.toml");
+    std::fs::write(
+        &stages,
+        "name = \"mine\"\nabout = \"a test\"\nstatus = \"unverified\"\n\
+         [[stage]]\nname = \"module_populated\"\nwhen = { log = 'weights are in' }\n",
+    )
+    .unwrap();
+    let before = run.bytes("stages.csv");
+    let report = |out: &Path| {
+        stagemark().arg("report").arg(&run.path).arg("--stages").arg(&stages).arg("--out").arg(out).output().unwrap()
+    };
+    let out = bench.path("other");
+    let made = report(&out);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let stage = RunFolder::at(&out).stage("module_populated");
+    assert!(stage.reached());
+    assert_eq!(stage.text("evidence"), "log");
+    assert_eq!(report(&run.path).status.code(), Some(2), "a run's own reports stay as they are");
+    assert_eq!(run.bytes("stages.csv"), before);
+}
+
+#[test]
+fn matching_again_with_the_same_stages_finds_the_same_marks() {
+    let bench = Bench::new(8 * MIB);
+    let (_, run) = bench.run(&["--quiet"], &bench.loader(&["--mode", "mmap-lazy"]));
+    let out = bench.path("again");
+    let made =
+        stagemark().arg("report").arg(&run.path).args(["--stages", "reference-loader", "--out"]).arg(&out).output();
+    assert!(made.unwrap().status.success());
+    let times = |run: &RunFolder| -> Vec<(String, String, String)> {
+        let rows = run.rows("stages.csv");
+        rows.iter().map(|row| (row["stage"].clone(), row["t_ns"].clone(), row["evidence"].clone())).collect()
+    };
+    assert_eq!(times(&RunFolder::at(&out)), times(&run));
+}
+
+#[test]
+fn the_exit_status_is_the_commands_own() {
+    let bench = Bench::new(MIB);
+    for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137)] {
+        let out = bench.path(&format!("run-{status}"));
+        let output = bench.command(&out, &["--quiet"], &["sh", "-c", script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(status));
+        assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_cannot_be_started_leaves_nothing() {
+    let bench = Bench::new(MIB);
+    let (output, run) = bench.run(&[], &["/nonexistent/program"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("/nonexistent/program"));
+    assert!(!run.path.exists());
+    let script = bench.path("script");
+    std::fs::write(&script, "").unwrap();
+    let (output, _) = bench.run(&[], &[script.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(126));
+}
+
+#[test]
+fn wrong_usage_is_125_for_run_and_2_elsewhere() {
+    let status = |arguments: &[&str]| stagemark().args(arguments).output().unwrap().status.code();
+    assert_eq!(status(&["run"]), Some(125));
+    assert_eq!(status(&["run", "--bogus", "--", "true"]), Some(125));
+    assert_eq!(status(&["run", "--interval", "soon", "--", "true"]), Some(125));
+    assert_eq!(status(&["run", "--stages", "no-such-family", "--", "true"]), Some(125));
+    assert_eq!(status(&["run", "--stage", "nonsense", "--", "true"]), Some(125));
+    assert_eq!(status(&["nonsense"]), Some(2));
+    assert_eq!(status(&["report", "/nonexistent"]), Some(2));
+    assert_eq!(status(&["run", "--help"]), Some(0));
+}
+
+#[test]
+fn an_out_folder_with_something_in_it_is_refused_before_the_start() {
+    let bench = Bench::new(MIB);
+    std::fs::create_dir(bench.path("run")).unwrap();
+    std::fs::write(bench.path("run/mine"), "kept").unwrap();
+    let (output, _) = bench.run(&[], &["touch", "started"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("not empty"));
+    assert!(!bench.path("started").exists());
+    assert_eq!(std::fs::read_to_string(bench.path("run/mine")).unwrap(), "kept");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_does_not_stop_the_command() {
+    let bench = Bench::new(MIB);
+    // Nobody, not even root, makes a folder here.
+    let output =
+        bench.command(Path::new("/proc/stagemark-run"), &[], &["sh", "-c", "echo ran; exit 4"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert_eq!(text(&output.stdout), "ran\n");
+    assert!(text(&output.stderr).contains("/proc/stagemark-run"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_full_disk_does_not_stop_the_command_and_the_loss_is_said() {
+    let bench = Bench::new(MIB);
+    let small = bench.path("small");
+    std::fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=128k", "tmpfs"]).arg(&small).output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        eprintln!("left out: no file system can be mounted here");
+        return;
+    }
+    let script = "i=0; while [ $i -lt 8000 ]; do echo line number $i of many; i=$((i+1)); done; exit 6";
+    let out = small.join("run");
+    let output = bench.command(&out, &[], &["sh", "-c", script]).output().unwrap();
+    let report = stagemark().arg("report").arg(&out).arg("--out").arg(bench.path("elsewhere")).output().unwrap();
+    let unmounted = Command::new("umount").arg(&small).status().unwrap();
+    assert!(unmounted.success());
+    assert_eq!(output.status.code(), Some(6));
+    assert_eq!(text(&output.stdout).lines().count(), 8000);
+    assert!(text(&output.stderr).contains("could not be written"), "{}", text(&output.stderr));
+    assert!(report.status.success(), "what was written is readable: {}", text(&report.stderr));
+}
+
+#[test]
+fn a_killed_profiler_leaves_a_readable_run() {
+    let bench = Bench::new(16 * MIB);
+    // The command goes on for some ticks before it says so.
+    let script = "echo begun; sleep 0.3; echo ready; exec sleep 600";
+    let mut command = bench.command(&bench.path("run"), &["--quiet"], &["sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let printed = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(printed.map(Result::unwrap).find(|line| line == "ready").as_deref(), Some("ready"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let run = RunFolder::at(bench.path("run"));
+    let command: i32 = run.events("exec")[0]["pid"].parse().unwrap();
+    let alive = Path::new(&format!("/proc/{command}")).exists();
+    let _ = Command::new("kill").arg(command.to_string()).status();
+    assert!(alive, "the command went on");
+    assert!(run.json()["exit"].is_null());
+    let report = stagemark().arg("report").arg(&run.path).output().unwrap();
+    assert!(report.status.success(), "{}", text(&report.stderr));
+    assert!(run.rows("samples.csv").len() > 3);
+    assert!(text(&run.bytes("output.log")).contains("begun"));
+}
+
+#[test]
+fn stages_are_chosen_by_an_exec_deep_in_the_tree() {
+    let bench = Bench::new(8 * MIB);
+    let script = bench.path("start.sh");
+    let loader = bench.loader(&["--mode", "read-heap"]).join(" ");
+    std::fs::write(&script, format!("#!/bin/sh\necho starting\nsh -c '{loader}'\n")).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let (output, run) = bench.run(&[], &["./start.sh"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(run.json()["stages"]["name"], "reference-loader");
+    assert!(run.stage("module_populated").reached());
+    // Nobody named the file on this command line: it was seen open.
+    assert_eq!(run.json()["artifacts"][0]["found"], "discovered");
+    assert_eq!(run.json()["artifacts"][0]["resident_at_start_reason"], "discovered after start");
+}
+
+#[test]
+fn one_off_stages_and_a_stopping_event_that_ends_the_command() {
+    let bench = Bench::new(MIB);
+    let options = ["--stage", "ready=log:^server (?<what>up)", "--until", "ready", "--then", "stop"];
+    let (output, run) = bench.run(&options, &["sh", "-c", "echo server up; exec sleep 600"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let ready = run.stage("ready");
+    assert!(ready.reached());
+    assert_eq!(ready.text("evidence"), "log");
+    assert_eq!(run.json()["exit"]["stopped"], true);
+}
+
+#[test]
+fn a_mark_from_inside_is_heard_before_the_command_goes_on() {
+    let bench = Bench::new(MIB);
+    let program = stagemark().get_program().to_str().unwrap().to_owned();
+    let script = format!("sh -c '{program} mark warm' && echo after; {program} mark done");
+    let (output, run) = bench.run(&[], &["sh", "-c", &script]);
+    assert_eq!(text(&output.stdout), "after\n", "{}", text(&output.stderr));
+    let (warm, done) = (run.stage("warm"), run.stage("done"));
+    assert_eq!(warm.text("evidence"), "notify");
+    assert!(warm.known("t_ns") < done.known("t_ns"));
+    assert!(warm.known("sampled_ns") >= warm.known("t_ns"));
+    assert!(warm.known("sampled_ns") <= done.known("t_ns"), "the mark waited for its sample");
+}
+
+#[test]
+fn a_bad_artifact_is_a_warning() {
+    let bench = Bench::new(MIB);
+    let bad = bench.path("bad.safetensors");
+    std::fs::write(&bad, [0xff; 64]).unwrap();
+    let (output, run) = bench.run(&["--artifact", bad.to_str().unwrap()], &["true"]);
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("bad.safetensors"), "{}", text(&output.stderr));
+    assert!(run.json()["artifacts"][0]["payload_reason"].as_str().unwrap().contains("byte"));
+    let missing = bench.path("missing.safetensors");
+    let out = bench.path("run-2");
+    let output = bench.command(&out, &["--artifact", missing.to_str().unwrap()], &["true"]).output().unwrap();
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("missing.safetensors"));
+}
+
+#[test]
+fn a_launch_that_opens_no_model_is_told_so() {
+    let bench = Bench::new(MIB);
+    let (output, run) = bench.run(&[], &["sh", "-c", "echo served elsewhere"]);
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("no model file was opened"), "{}", text(&output.stderr));
+    assert_eq!(run.stage("mapping_available").text("status"), "unknown");
+}
+
+#[test]
+fn secrets_are_in_no_file() {
+    let bench = Bench::new(MIB);
+    let out = bench.path("run");
+    let mut command = bench.command(&out, &[], &["sh", "-c", "true", "--api-key", "verysecret1"]);
+    let output = command.env("HF_TOKEN", "verysecret2").output().unwrap();
+    assert!(output.status.success());
+    for entry in std::fs::read_dir(&out).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!text(&bytes).contains("verysecret"), "{}", path.display());
+    }
+}
+
+/// The figures of a launch of which a quarter was resident when it "was loaded": 4 GiB mapped, 1 GiB resident, then 4.
+#[test]
+fn a_quarter_resident_then_all_of_it() {
+    const GIB: u64 = 1 << 30;
+    let bench = Bench::new(4 * GIB);
+    let touch = GIB.to_string();
+    let loader = bench.loader(&["--mode", "mmap-lazy", "--advice", "random", "--touch", &touch, "--notify"]);
+    let (output, run) = bench.run(&[], &loader);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (populated, used) = (run.stage("module_populated"), run.stage("first_response"));
+    // Hosts may evict clean pages on their own: a hundredth is allowed to be gone.
+    let about = |value: u64, wanted: u64| value <= wanted && value >= wanted - wanted / 100;
+    for (stage, resident) in [(&populated, GIB), (&used, 4 * GIB)] {
+        assert_eq!(stage.known("payload_bytes"), 4 * GIB);
+        assert_eq!(stage.known("mapped_payload_bytes"), 4 * GIB);
+        let seen = stage.known("resident_payload_bytes");
+        assert!(about(seen, resident), "{seen} of {resident} at {}", stage.text("stage"));
+        assert_eq!(seen + stage.known("nonresident_payload_bytes"), 4 * GIB);
+    }
+    assert_eq!(populated.known("mapped_bytes"), used.known("mapped_bytes"));
+}

@@ -1,0 +1,148 @@
+//! One file a format: header → layout.
+//!
+//! The format is told by content first: a file in a content-addressed cache has no extension, and a `.bin` may be
+//! anything. The extension speaks only where the content does not, so that a damaged file is called by its name.
+
+mod gguf;
+mod safetensors;
+mod torch;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::extent::Ranges;
+use super::header::HeaderReader;
+use super::{ArtifactError, Format, Layout, Tensor};
+
+/// What by-dtype figures call payload whose dtype the header does not say.
+pub const UNKNOWN_DTYPE: &str = "unknown";
+
+/// What a header said.
+pub struct Parsed {
+    pub layout: Layout,
+    /// SHA-256 of the header as it stands in the file.
+    pub digest: String,
+}
+
+/// Tells the format of a file and reads its header.
+pub fn read(path: &Path, reader: &mut HeaderReader) -> (Format, Result<Parsed, ArtifactError>) {
+    let head = match reader.head(16) {
+        Ok(head) => head,
+        Err(error) => return (by_extension(path), Err(error)),
+    };
+    match by_content(&head) {
+        Some(Format::TorchZip) => match torch::read(reader) {
+            Ok(Some(parsed)) => (Format::TorchZip, Ok(parsed)),
+            Ok(None) => {
+                (Format::Unknown, Err(reader.malformed(0, "a zip file, but not as torch.save writes it: no data.pkl")))
+            }
+            // A zip that cannot be read may be anything; one called `.pt` was meant for torch.
+            Err(error) => (by_extension(path), Err(error)),
+        },
+        found => {
+            let format = found.unwrap_or_else(|| by_extension(path));
+            let parsed = match format {
+                Format::Safetensors => safetensors::read(reader),
+                Format::Gguf => gguf::read(reader),
+                Format::TorchLegacy => {
+                    Err(reader.malformed(0, "a pickle from before torch.save wrote zip files; it is not read"))
+                }
+                Format::TorchZip => Err(reader.malformed(0, "neither a zip file nor the older format of torch.save")),
+                Format::Raw | Format::Unknown if reader.size() == 0 => Err(reader.malformed(0, "the file is empty")),
+                Format::Raw | Format::Unknown => {
+                    Err(reader.malformed(0, "neither safetensors, GGUF nor a file of torch.save, by its first bytes"))
+                }
+            };
+            (format, parsed)
+        }
+    }
+}
+
+/// A file without a header: all of it is payload.
+pub fn raw(size: u64) -> Layout {
+    Layout {
+        payload: Ranges::from_iter([0..size]),
+        by_dtype: BTreeMap::from([(UNKNOWN_DTYPE.to_owned(), size)]),
+        ..Layout::default()
+    }
+}
+
+/// The pickled number that `torch.save` put first before it wrote zip files, behind the protocol byte.
+const LEGACY: [u8; 12] = [0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
+
+fn by_content(head: &[u8]) -> Option<Format> {
+    match head {
+        [b'G', b'G', b'U', b'F', ..] => Some(Format::Gguf),
+        [b'P', b'K', 3, 4, ..] => Some(Format::TorchZip),
+        [0x80, _, rest @ ..] if rest.starts_with(&LEGACY) => Some(Format::TorchLegacy),
+        // The format demands that the JSON begins at once; a length past its limit is another format's bytes.
+        [a, b, c, d, e, f, g, h, b'{', ..]
+            if u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]) <= safetensors::HEADER_LIMIT =>
+        {
+            Some(Format::Safetensors)
+        }
+        _ => None,
+    }
+}
+
+fn by_extension(path: &Path) -> Format {
+    let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
+    match extension.as_deref() {
+        Some("safetensors") => Format::Safetensors,
+        Some("gguf") => Format::Gguf,
+        Some("pt" | "pth") => Format::TorchZip,
+        _ => Format::Unknown,
+    }
+}
+
+impl Layout {
+    /// The layout of these tensors, in any order. Bytes that several share count once, for the first of them.
+    pub fn of(mut tensors: Vec<Tensor>, notes: Vec<String>) -> Layout {
+        tensors.sort_by(|a, b| (a.offset, a.length, &a.name).cmp(&(b.offset, b.length, &b.name)));
+        let payload = tensors.iter().map(|tensor| tensor.offset..tensor.offset + tensor.length).collect();
+        let mut by_dtype = BTreeMap::new();
+        let mut covered = 0;
+        for tensor in &tensors {
+            let end = tensor.offset + tensor.length;
+            let new = end.saturating_sub(covered.max(tensor.offset));
+            covered = covered.max(end);
+            if new > 0 {
+                let dtype = if tensor.dtype.is_empty() { UNKNOWN_DTYPE } else { &tensor.dtype };
+                *by_dtype.entry(dtype.to_owned()).or_insert(0) += new;
+            }
+        }
+        Layout { tensors, payload, by_dtype, notes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(dtype: &str, offset: u64, length: u64) -> Tensor {
+        Tensor { name: format!("{dtype}@{offset}"), dtype: dtype.into(), shape: vec![], offset, length }
+    }
+
+    #[test]
+    fn shared_bytes_count_once() {
+        let layout = Layout::of(
+            vec![tensor("F32", 100, 50), tensor("F16", 120, 80), tensor("F32", 100, 50), tensor("", 300, 7)],
+            vec![],
+        );
+        assert_eq!(layout.payload.len(), 107);
+        let by_dtype: Vec<_> = layout.by_dtype.iter().map(|(dtype, bytes)| (dtype.as_str(), *bytes)).collect();
+        assert_eq!(by_dtype, [("F16", 50), ("F32", 50), (UNKNOWN_DTYPE, 7)]);
+        assert!(layout.tensors.is_sorted_by_key(|tensor| tensor.offset));
+    }
+
+    #[test]
+    fn content_tells_before_the_name() {
+        assert_eq!(by_content(b"GGUF\x03\0\0\0"), Some(Format::Gguf));
+        assert_eq!(by_content(b"\x08\0\0\0\0\0\0\0{}      "), Some(Format::Safetensors));
+        assert_eq!(by_content(b"\xff\xff\xff\xff\xff\xff\xff\x7f{}      "), None);
+        assert_eq!(by_content(b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."), Some(Format::TorchLegacy));
+        assert_eq!(by_content(b""), None);
+        assert_eq!(by_extension(Path::new("/x/MODEL.GGUF")), Format::Gguf);
+        assert_eq!(by_extension(Path::new("/x/model.bin")), Format::Unknown);
+    }
+}

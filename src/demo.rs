@@ -1,0 +1,60 @@
+//! `stagemark demo`: makes a model file and has the bundled reference loader take it the way that misleads most, so
+//! that a newcomer sees what the tool answers: the mapping stands at once, a module "loads" with a quarter of the
+//! payload in memory, and the first response pays for the rest.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use stagemark_fixtures::models::{self, Fill};
+
+use crate::record::{Options, Then};
+
+const PAYLOAD: u64 = 512 << 20;
+const TENSORS: u32 = 32;
+
+/// Makes the model file, cold, and says what to run.
+pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
+    let folder = Path::new("stagemark-runs");
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let model = folder.join("demo-model.safetensors");
+    models::uniform(&model, PAYLOAD, TENSORS, Fill::Pattern).with_context(|| model.display().to_string())?;
+    evict(&model).with_context(|| model.display().to_string())?;
+    let program = std::env::current_exe()?;
+    let argv = [
+        program.as_os_str(),
+        "reference-loader".as_ref(),
+        "--mode".as_ref(),
+        "mmap-lazy".as_ref(),
+        "--touch".as_ref(),
+        (PAYLOAD / 4).to_string().as_ref(),
+        "--pace".as_ref(),
+        (PAYLOAD / 2).to_string().as_ref(),
+        "--model".as_ref(),
+        model.as_os_str(),
+    ]
+    .map(Into::into)
+    .into();
+    Ok(Options {
+        out,
+        artifacts: Vec::new(),
+        stages: None,
+        one_offs: Vec::new(),
+        until: None,
+        then: Then::Keep,
+        interval: Duration::from_millis(20),
+        quiet: false,
+        output_log: true,
+        argv,
+    })
+}
+
+/// Takes a file that was just written out of the page cache, so that the demo starts cold.
+fn evict(path: &Path) -> anyhow::Result<()> {
+    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+    let file = std::fs::File::open(path)?;
+    // Dirty pages stay.
+    file.sync_all()?;
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    Ok(())
+}

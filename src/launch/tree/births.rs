@@ -1,0 +1,184 @@
+//! Which process numbers were given out since the last look.
+//!
+//! Numbers are given out in a cycle (kernel/pid.c, idr_alloc_cyclic), and the last field of `/proc/loadavg` is the one
+//! given last in this pid namespace; threads take numbers as well. So a sweep in which nothing was born costs one short
+//! read, and one in which little was born a probe of each number in between.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use crate::clock::Mono;
+use crate::event::Pid;
+use crate::proc::{Buffer, ProcFile};
+
+/// So many numbers are probed one by one; more are left to a listing of `/proc`.
+const FEW: usize = 256;
+/// A listing is made at most this often for a storm of births…
+const STORM_PERIOD_NS: u64 = 100_000_000;
+/// … and this often as a safety net, for what got its number outside the cycle (clone3's set_tid), or rarer, where the
+/// listing of a large machine costs more than one part in this many of the time.
+const NET_PERIOD_NS: u64 = 1_000_000_000;
+const NET_SHARE: u64 = 500;
+/// So many numbers that the safety net found are probed a sweep.
+const NET_PROBES: usize = 32;
+/// After a turn of the cycle the kernel starts here (RESERVED_PIDS).
+const FIRST_AFTER_TURN: Pid = 300;
+
+/// Numbers to probe.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    /// Given out since the last look, in the order of giving: whatever had such a number before is gone.
+    pub fresh: Vec<Pid>,
+    /// Everything that is in use, where a listing was made.
+    pub in_use: Option<Vec<Pid>>,
+}
+
+pub struct Births {
+    load: ProcFile,
+    last: Option<Pid>,
+    cycle: Pid,
+    storm: bool,
+    listed_at: Mono,
+    net_period_ns: u64,
+    waiting: VecDeque<Pid>,
+}
+
+impl Births {
+    /// Counts the births after that of `root`; the first look lists all that is there as well.
+    pub fn after(root: Pid) -> Births {
+        Births {
+            load: ProcFile::at(PathBuf::from("/proc/loadavg")),
+            last: Some(root),
+            cycle: cycle(),
+            storm: false,
+            listed_at: Mono(0),
+            net_period_ns: NET_PERIOD_NS,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// What to probe now.
+    pub fn look(&mut self, now: Mono, buffer: &mut Buffer) -> Numbers {
+        let mut numbers = Numbers::default();
+        let newest = self.load.read(buffer).ok().and_then(last_pid);
+        match (self.last, newest) {
+            (Some(last), Some(newest)) => {
+                if newest < last {
+                    self.cycle = cycle();
+                }
+                let count = count_between(last, newest, self.cycle);
+                if count <= FEW {
+                    numbers.fresh.extend(between(last, newest, self.cycle));
+                    self.last = Some(newest);
+                } else {
+                    self.storm = true;
+                }
+            }
+            // Without loadavg only listings are left.
+            (_, None) => self.storm = true,
+            (None, newest) => self.last = newest,
+        }
+        let since = now.since(self.listed_at);
+        if (self.storm && since >= STORM_PERIOD_NS) || since >= self.net_period_ns {
+            let in_use = list();
+            if self.storm {
+                // A storm's numbers cannot wait, nor can it be said which are fresh: all that lie in between.
+                let fresh = |pid: &Pid| match (self.last, newest) {
+                    (Some(last), Some(newest)) if newest >= last => (last < *pid) && (*pid <= newest),
+                    (Some(last), Some(newest)) => *pid > last || *pid <= newest,
+                    _ => true,
+                };
+                numbers.fresh = in_use.iter().copied().filter(fresh).collect();
+                self.last = newest;
+                self.storm = false;
+            }
+            self.waiting = in_use.iter().copied().collect();
+            numbers.in_use = Some(in_use);
+            self.listed_at = now;
+            self.net_period_ns = NET_PERIOD_NS.max(Mono::now().since(now) * NET_SHARE);
+        }
+        numbers
+    }
+
+    /// The next few listed numbers for which `unknown` holds.
+    pub fn next_listed(&mut self, unknown: impl Fn(Pid) -> bool) -> Vec<Pid> {
+        let mut few = Vec::new();
+        while few.len() < NET_PROBES {
+            match self.waiting.pop_front() {
+                Some(pid) if unknown(pid) => few.push(pid),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        few
+    }
+}
+
+/// The last field of loadavg.
+fn last_pid(text: &[u8]) -> Option<Pid> {
+    let word = text.trim_ascii_end().rsplit(|&byte| byte == b' ').next()?;
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// One more than the largest number; the kernel's largest default where it cannot be read.
+fn cycle() -> Pid {
+    let text = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    text.trim().parse().unwrap_or(1 << 22)
+}
+
+fn count_between(last: Pid, newest: Pid, cycle: Pid) -> usize {
+    let count =
+        if newest >= last { newest - last } else { (cycle - 1 - last).max(0) + (newest - FIRST_AFTER_TURN + 1).max(0) };
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// The numbers after `last` up to `newest`, in the order of giving.
+fn between(last: Pid, newest: Pid, cycle: Pid) -> impl Iterator<Item = Pid> {
+    let (first, second) = if newest >= last {
+        (last + 1..newest + 1, 0..0)
+    } else {
+        (last + 1..cycle.max(last + 1), FIRST_AFTER_TURN..newest + 1)
+    };
+    first.chain(second)
+}
+
+fn list() -> Vec<Pid> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_the_order_of_giving() {
+        let all = |last, newest| between(last, newest, 1000).collect::<Vec<_>>();
+        assert_eq!(all(5, 5), []);
+        assert_eq!(all(5, 8), [6, 7, 8]);
+        assert_eq!(all(997, 302), [998, 999, 300, 301, 302]);
+        assert_eq!(all(999, 300), [300]);
+        for (last, newest) in [(5, 5), (5, 8), (997, 302), (999, 300), (999, 3)] {
+            assert_eq!(count_between(last, newest, 1000), all(last, newest).len(), "{last} {newest}");
+        }
+    }
+
+    #[test]
+    fn the_newest_number() {
+        assert_eq!(last_pid(b"0.16 0.21 0.34 1/94 14717\n"), Some(14717));
+        assert_eq!(last_pid(b""), None);
+        assert_eq!(last_pid(b"0.16 x"), None);
+    }
+
+    #[test]
+    fn a_birth_is_among_the_fresh() {
+        let mut births = Births::after(std::process::id() as Pid);
+        let mut buffer = Buffer::new();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let numbers = births.look(Mono::now(), &mut buffer);
+        child.wait().unwrap();
+        assert!(numbers.fresh.contains(&(child.id() as Pid)), "{numbers:?}");
+        assert!(births.look(Mono::now(), &mut buffer).fresh.iter().all(|pid| !numbers.fresh.contains(pid)));
+        assert!(numbers.in_use.is_some(), "the first look lists");
+    }
+}

@@ -1,0 +1,156 @@
+//! Which artifact a path of `/proc` stands for.
+//!
+//! A file's identity is its path and what stat(2) says through that path. The device and inode in maps are a hint: on
+//! btrfs two files can show the same pair, and on overlays of older kernels they are another file's.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::artifact::{Artifact, ArtifactId};
+use crate::event::Pid;
+use crate::proc::maps::{self, Mapping};
+
+/// What is appended to the name of a file that has none any more.
+const DELETED: &[u8] = b" (deleted)";
+/// Beyond so many names everything is asked anew.
+const MOST_REMEMBERED: usize = 65_536;
+
+pub struct Identities {
+    is_model: fn(&OsStr) -> bool,
+    known: usize,
+    /// As maps writes it, the artifact's path and its real path.
+    by_path: HashMap<Vec<u8>, ArtifactId>,
+    by_inode: HashMap<(u64, u64), ArtifactId>,
+    inodes: HashSet<u64>,
+    /// Answers given for (device, inode) of maps, by path.
+    mapped: HashMap<(u64, u64), Vec<(Vec<u8>, Option<ArtifactId>)>>,
+    /// Answers given for the links of `/proc/PID/fd`.
+    open: HashMap<Vec<u8>, Option<ArtifactId>>,
+    told: HashSet<PathBuf>,
+    discovered: Vec<PathBuf>,
+}
+
+impl Identities {
+    pub fn new(is_model: fn(&OsStr) -> bool) -> Identities {
+        Identities {
+            is_model,
+            known: 0,
+            by_path: HashMap::new(),
+            by_inode: HashMap::new(),
+            inodes: HashSet::new(),
+            mapped: HashMap::new(),
+            open: HashMap::new(),
+            told: HashSet::new(),
+            discovered: Vec::new(),
+        }
+    }
+
+    /// Takes new artifacts in; says whether there were any.
+    pub fn learn(&mut self, artifacts: &[Artifact]) -> bool {
+        if artifacts.len() <= self.known {
+            return false;
+        }
+        for (index, artifact) in artifacts.iter().enumerate().skip(self.known) {
+            let id = ArtifactId(index);
+            for path in [&artifact.path, &artifact.real_path] {
+                self.by_path.entry(maps::encode(path.as_os_str().as_bytes()).into_owned()).or_insert(id);
+            }
+            self.by_inode.entry((artifact.device, artifact.inode)).or_insert(id);
+            self.inodes.insert(artifact.inode);
+        }
+        self.known = artifacts.len();
+        self.mapped.clear();
+        self.open.clear();
+        true
+    }
+
+    /// The model files seen that are no artifacts yet; each is told once.
+    pub fn take_discovered(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.discovered)
+    }
+
+    /// The artifact that a mapping is of.
+    pub fn of_mapping(&mut self, pid: Pid, mapping: &Mapping<'_>) -> Option<ArtifactId> {
+        let hint = (mapping.device, mapping.inode);
+        if let Some((_, answer)) =
+            self.mapped.get(&hint).and_then(|known| known.iter().find(|(path, _)| path == mapping.path))
+        {
+            return *answer;
+        }
+        let answer = self.ask_of_mapping(pid, mapping);
+        if self.mapped.len() >= MOST_REMEMBERED {
+            self.mapped.clear();
+        }
+        self.mapped.entry(hint).or_default().push((mapping.path.to_vec(), answer));
+        answer
+    }
+
+    fn ask_of_mapping(&mut self, pid: Pid, mapping: &Mapping<'_>) -> Option<ArtifactId> {
+        if let Some(id) = self.by_path.get(mapping.path) {
+            return Some(*id);
+        }
+        let hinted = self.by_inode.get(&(mapping.device, mapping.inode)).copied();
+        if let Some(name) = mapping.path.strip_suffix(DELETED) {
+            // Path and hint together: the artifact is held open, so its inode's number is not another file's.
+            if hinted.is_some() && self.by_path.get(name).copied() == hinted {
+                return hinted;
+            }
+        }
+        let decoded = maps::decode(mapping.path);
+        let path = Path::new(OsStr::from_bytes(&decoded));
+        let may_be_model = (self.is_model)(path.as_os_str());
+        if !may_be_model && !self.inodes.contains(&mapping.inode) {
+            return None;
+        }
+        // By another name: a hard link, a bind mount, or the view from another mount namespace.
+        let here = std::fs::metadata(path).ok();
+        if let Some(id) = here.as_ref().and_then(|seen| self.by_stat(seen)) {
+            return Some(id);
+        }
+        let rooted = [format!("/proc/{pid}/root").as_bytes(), &decoded].concat();
+        let there = std::fs::metadata(OsStr::from_bytes(&rooted)).ok();
+        if let Some(id) = there.as_ref().and_then(|seen| self.by_stat(seen)) {
+            return Some(id);
+        }
+        if let (true, Some(seen)) = (may_be_model, here) {
+            self.discover(path, &seen);
+        }
+        None
+    }
+
+    /// The artifact that a link of `/proc/PID/fd` leads to; `stat` looks through the link.
+    pub fn of_descriptor(&mut self, link: &OsStr, stat: impl FnOnce() -> Option<Metadata>) -> Option<ArtifactId> {
+        let link = link.as_bytes();
+        if link.first() != Some(&b'/') {
+            return None;
+        }
+        if let Some(answer) = self.open.get(link) {
+            return *answer;
+        }
+        let seen = stat()?;
+        let answer = self.by_stat(&seen);
+        if answer.is_none() && !link.ends_with(DELETED) && (self.is_model)(OsStr::from_bytes(link)) {
+            self.discover(Path::new(OsStr::from_bytes(link)), &seen);
+        }
+        if self.open.len() >= MOST_REMEMBERED {
+            self.open.clear();
+        }
+        self.open.insert(link.to_vec(), answer);
+        answer
+    }
+
+    fn by_stat(&self, seen: &Metadata) -> Option<ArtifactId> {
+        self.by_inode.get(&(seen.dev(), seen.ino())).copied()
+    }
+
+    fn discover(&mut self, path: &Path, seen: &Metadata) {
+        if seen.is_file() && !self.told.contains(path) {
+            self.told.insert(path.to_owned());
+            self.discovered.push(path.to_owned());
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Which bytes of which artifacts are mapped, and which artifacts are open: `/proc/PID/maps`, `/proc/PID/fd`.
+//!
+//! Maps is dear (about 1 µs a mapping) and holds up the target's own mmap calls, so it is read when a process's size
+//! moved, and in a slow rotation for what does not show in the size (mprotect, a mapping over a reserved range). What a
+//! reading cost is paid off by the budgets of later ticks.
+
+mod identity;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Reading;
+use crate::artifact::extent::Ranges;
+use crate::artifact::{Artifact, ArtifactId};
+use crate::clock::Mono;
+use crate::event::{Pid, What};
+use crate::launch::tree::{Process, ProcessKey, Sighting, Tree};
+use crate::metric::Metric;
+use crate::proc::Unread;
+use crate::proc::maps::{self, Mapping};
+use identity::Identities;
+
+/// What a look at the mappings found.
+#[derive(Debug, Default)]
+pub struct MappingReading {
+    pub reading: Reading,
+    /// Artifacts opened, mapped, unmapped: what, the moment it was seen, and for how long it cannot have been so.
+    pub changes: Vec<Sighting>,
+    /// Files opened or mapped that look like artifacts and are not in the set.
+    pub discovered: Vec<PathBuf>,
+    /// Whether every process's mappings were read in this look.
+    pub complete: bool,
+}
+
+/// The mapped part of one artifact, for `detail.csv`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileMapping {
+    pub artifact: ArtifactId,
+    pub mapped_bytes: u64,
+    /// Absent where the payload is unknown.
+    pub mapped_payload_bytes: Option<u64>,
+}
+
+/// One process of the rotation is read so often, if nothing else is wanted.
+const ROTATION_NS: u64 = 200_000_000;
+/// A process's mappings are not read again before so many times what the last reading took…
+const REST: u64 = 20;
+/// … or fewer, down to this many, where the caller's budget is larger than the usual one.
+const LEAST_REST: u64 = 2;
+const USUAL_BUDGET_NS: u64 = 200_000;
+/// So many budgets may be saved up.
+const MOST_SAVED: u64 = 10;
+/// Descriptors are looked at so often while some artifact has not been opened, and so often afterwards…
+const OPEN_PERIOD_NS: u64 = 250_000_000;
+const OPEN_PERIOD_LATER_NS: u64 = 2_000_000_000;
+/// … and never for more than one part in this many of the time, with so much saved up.
+const OPEN_SHARE: u64 = 100;
+const OPEN_MOST_SAVED_NS: i64 = 1_000_000;
+
+/// What one process maps of one artifact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Holding {
+    ranges: Ranges,
+    permissions: String,
+}
+
+/// What is known of one process.
+#[derive(Debug, Default)]
+struct Watched {
+    label: String,
+    born_after: u64,
+    /// When its mappings were last read, of which program, and at which size.
+    read_at: Option<Mono>,
+    image: u32,
+    size: u64,
+    cost_ns: u64,
+    /// Something may have changed since.
+    wanted: bool,
+    holdings: BTreeMap<ArtifactId, Holding>,
+    unread: Option<String>,
+    descriptors_at: Option<Mono>,
+    descriptors_image: u32,
+    opened: HashSet<ArtifactId>,
+}
+
+/// Watches mappings of the artifact set.
+pub struct MappingProbe {
+    identities: Identities,
+    watched: HashMap<ProcessKey, Watched>,
+    /// The union over the processes, by artifact.
+    mapped: Vec<Ranges>,
+    stale: bool,
+    opened: HashSet<ArtifactId>,
+    credit_ns: Option<i64>,
+    open_credit_ns: i64,
+    last_tick: Option<Mono>,
+    last_turn: Mono,
+    text: Vec<u8>,
+}
+
+impl MappingProbe {
+    /// `is_model` says of a file's name whether it is worth a look as an artifact.
+    pub fn new(is_model: fn(&OsStr) -> bool) -> MappingProbe {
+        MappingProbe {
+            identities: Identities::new(is_model),
+            watched: HashMap::new(),
+            mapped: Vec::new(),
+            stale: true,
+            opened: HashSet::new(),
+            credit_ns: None,
+            open_credit_ns: OPEN_MOST_SAVED_NS,
+            last_tick: None,
+            last_turn: Mono(0),
+            text: Vec::new(),
+        }
+    }
+
+    /// Looks where something may have changed, spending at most about `budget` a tick on the average: a process of many
+    /// mappings takes several ticks' worth at once, and then nothing is read until that is paid off.
+    ///
+    /// Artifacts are numbered by their place in `artifacts`, which only grows.
+    pub fn tick(&mut self, tree: &Tree, artifacts: &[Artifact], budget: Duration) -> MappingReading {
+        let now = Mono::now();
+        let budget_ns = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
+        let most = budget_ns.saturating_mul(MOST_SAVED) as i64;
+        let mut credit = self.credit_ns.map_or(most, |credit| (credit + budget_ns as i64).min(most));
+        let mut found = MappingReading::default();
+        self.follow(tree, artifacts, now, &mut found);
+
+        let rest = (REST * USUAL_BUDGET_NS / budget_ns.max(1)).clamp(LEAST_REST, REST);
+        for key in self.in_need(tree, |watched| watched.wanted) {
+            if credit <= 0 {
+                break;
+            }
+            credit -= self.read_if_due(key, artifacts, rest, &mut found);
+        }
+        if credit > 0 && now.since(self.last_turn) >= ROTATION_NS {
+            if let Some(key) = self.in_need(tree, |watched| watched.read_at.is_some_and(|at| at < now)).first() {
+                credit -= self.read_if_due(*key, artifacts, rest, &mut found);
+                self.last_turn = now;
+            }
+        }
+        self.credit_ns = Some(credit);
+        self.look_at_descriptors(tree, artifacts, now, &mut found);
+        self.conclude(artifacts, &mut found);
+        found
+    }
+
+    /// Looks at every process, for a mark; stops at `limit`.
+    pub fn look(&mut self, tree: &Tree, artifacts: &[Artifact], limit: Duration) -> MappingReading {
+        let now = Mono::now();
+        let end = now.plus(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        let mut found = MappingReading { complete: true, ..MappingReading::default() };
+        self.follow(tree, artifacts, now, &mut found);
+        for key in self.in_need(tree, |_| true) {
+            if Mono::now() >= end {
+                found.complete = false;
+                break;
+            }
+            self.read(key, artifacts, &mut found);
+        }
+        for process in tree.processes().filter(|process| !process.has_ended) {
+            if Mono::now() >= end {
+                break;
+            }
+            self.read_descriptors(process.key, &mut found);
+        }
+        self.conclude(artifacts, &mut found);
+        found
+    }
+
+    /// The mapped part of each artifact as last read.
+    pub fn files(&self, artifacts: &[Artifact]) -> Vec<FileMapping> {
+        let files = self.mapped.iter().zip(artifacts).enumerate();
+        files
+            .map(|(index, (mapped, artifact))| FileMapping {
+                artifact: ArtifactId(index),
+                mapped_bytes: mapped.len(),
+                mapped_payload_bytes: mapped_payload(mapped, artifact),
+            })
+            .collect()
+    }
+
+    /// Keeps up with the tree and the set.
+    fn follow(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, found: &mut MappingReading) {
+        if self.identities.learn(artifacts) {
+            // What was nobody's mapping may be one of the new artifacts'.
+            for watched in self.watched.values_mut() {
+                watched.wanted = true;
+                watched.descriptors_at = None;
+            }
+            self.stale = true;
+        }
+        for process in tree.processes().filter(|process| !process.has_ended) {
+            let watched = self.watched.entry(process.key).or_insert_with(|| Watched {
+                born_after: process.born_after.0,
+                wanted: true,
+                ..Watched::default()
+            });
+            watched.wanted |= watched.size != process.stat.vsize || watched.image != process.image;
+            watched.size = process.stat.vsize;
+            if watched.image != process.image || watched.label.is_empty() {
+                watched.image = process.image;
+                watched.label = process.label();
+            }
+        }
+        let is_there =
+            |key: &ProcessKey| tree.process(key.pid).is_some_and(|process| process.key == *key && !process.has_ended);
+        let gone: Vec<ProcessKey> = self.watched.keys().filter(|key| !is_there(key)).copied().collect();
+        for key in gone {
+            let Some(watched) = self.watched.remove(&key) else { continue };
+            let since = watched.read_at.map_or(watched.born_after, |at| at.0);
+            for artifact in watched.holdings.into_keys() {
+                let what = What::Unmapped { pid: key.pid, artifact };
+                found.changes.push((now, Some(now.since(Mono(since))), what));
+                self.stale = true;
+            }
+        }
+    }
+
+    /// The processes for which `wanted` holds, those read longest ago first.
+    fn in_need(&self, tree: &Tree, wanted: impl Fn(&Watched) -> bool) -> Vec<ProcessKey> {
+        let live = tree.processes().filter(|process| !process.has_ended);
+        let mut keys: Vec<(Option<Mono>, ProcessKey)> = live
+            .filter_map(|process: &Process| {
+                let watched = self.watched.get(&process.key)?;
+                wanted(watched).then_some((watched.read_at, process.key))
+            })
+            .collect();
+        keys.sort_by_key(|(at, _)| *at);
+        keys.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// Reads a process's mappings unless that was done just now; returns what it cost.
+    fn read_if_due(&mut self, key: ProcessKey, artifacts: &[Artifact], rest: u64, found: &mut MappingReading) -> i64 {
+        let due = self.watched.get(&key).is_some_and(|watched| {
+            watched.read_at.is_none_or(|at| Mono::now().since(at) >= watched.cost_ns.saturating_mul(rest))
+        });
+        if due { self.read(key, artifacts, found) } else { 0 }
+    }
+
+    fn read(&mut self, key: ProcessKey, artifacts: &[Artifact], found: &mut MappingReading) -> i64 {
+        let begin = Mono::now();
+        let Some(watched) = self.watched.get_mut(&key) else { return 0 };
+        let outcome = maps::read(key.pid, &mut self.text);
+        let holdings = match &outcome {
+            Ok(()) => holdings(&self.text, key.pid, artifacts, &mut self.identities),
+            Err(_) => BTreeMap::new(),
+        };
+        let at = Mono::now();
+        let cost = at.since(begin);
+        let since = watched.read_at.map_or(watched.born_after, |at| at.0);
+        (watched.read_at, watched.cost_ns, watched.wanted) = (Some(begin), cost, false);
+        watched.unread = match outcome {
+            // The tree will tell its end.
+            Ok(()) | Err(Unread::Gone) => None,
+            Err(error) => Some(format!("{}: its /proc/PID/maps cannot be read: {error}", watched.label)),
+        };
+        let mut tell = |what| found.changes.push((at, Some(at.since(Mono(since))), what));
+        for (artifact, holding) in &holdings {
+            if watched.holdings.get(artifact) != Some(holding) {
+                tell(What::Mapped {
+                    pid: key.pid,
+                    artifact: *artifact,
+                    bytes: holding.ranges.len(),
+                    permissions: holding.permissions.clone(),
+                });
+                self.stale = true;
+            }
+        }
+        for artifact in watched.holdings.keys().filter(|artifact| !holdings.contains_key(artifact)) {
+            tell(What::Unmapped { pid: key.pid, artifact: *artifact });
+            self.stale = true;
+        }
+        watched.holdings = holdings;
+        i64::try_from(cost).unwrap_or(i64::MAX / 2)
+    }
+
+    fn look_at_descriptors(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, found: &mut MappingReading) {
+        let elapsed = self.last_tick.map_or(0, |last| now.since(last));
+        self.last_tick = Some(now);
+        self.open_credit_ns = self.open_credit_ns.saturating_add((elapsed / OPEN_SHARE) as i64).min(OPEN_MOST_SAVED_NS);
+        let all_opened = !artifacts.is_empty() && self.opened.len() >= artifacts.len();
+        let period = if all_opened { OPEN_PERIOD_LATER_NS } else { OPEN_PERIOD_NS };
+        let mut due: Vec<(Option<Mono>, ProcessKey)> = tree
+            .processes()
+            .filter(|process| !process.has_ended)
+            .filter_map(|process| {
+                let watched = self.watched.get(&process.key)?;
+                let another = watched.descriptors_image != process.image;
+                let at = watched.descriptors_at.filter(|_| !another);
+                at.is_none_or(|at| now.since(at) >= period).then_some((at, process.key))
+            })
+            .collect();
+        due.sort_by_key(|(at, _)| *at);
+        for (_, key) in due {
+            if self.open_credit_ns <= 0 {
+                break;
+            }
+            let begin = Mono::now();
+            self.read_descriptors(key, found);
+            self.open_credit_ns -= Mono::now().since(begin) as i64;
+        }
+    }
+
+    fn read_descriptors(&mut self, key: ProcessKey, found: &mut MappingReading) {
+        let Some(watched) = self.watched.get_mut(&key) else { return };
+        let since = watched.descriptors_at.map_or(watched.born_after, |at| at.0);
+        watched.descriptors_at = Some(Mono::now());
+        watched.descriptors_image = watched.image;
+        // Where this is denied, mappings alone are left to show what is used.
+        let Ok(entries) = std::fs::read_dir(format!("/proc/{}/fd", key.pid)) else { return };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let Ok(link) = std::fs::read_link(&path) else { continue };
+            let artifact = self.identities.of_descriptor(link.as_os_str(), || std::fs::metadata(&path).ok());
+            if let Some(artifact) = artifact.filter(|artifact| watched.opened.insert(*artifact)) {
+                let at = Mono::now();
+                self.opened.insert(artifact);
+                found.changes.push((at, Some(at.since(Mono(since))), What::Opened { pid: key.pid, artifact }));
+            }
+        }
+    }
+
+    /// The union over the processes as now known.
+    fn conclude(&mut self, artifacts: &[Artifact], found: &mut MappingReading) {
+        found.discovered = self.identities.take_discovered();
+        if self.stale {
+            self.mapped = (0..artifacts.len())
+                .map(|index| {
+                    let holdings = self.watched.values().filter_map(|watched| watched.holdings.get(&ArtifactId(index)));
+                    holdings.flat_map(|holding| holding.ranges.iter()).collect()
+                })
+                .collect();
+            for (index, _) in self.mapped.iter().enumerate().filter(|(_, mapped)| !mapped.is_empty()) {
+                self.opened.insert(ArtifactId(index));
+            }
+            self.stale = false;
+        }
+        let reading = &mut found.reading;
+        let both = [Metric::MappedBytes, Metric::MappedPayloadBytes];
+        if artifacts.is_empty() {
+            reading.absences.extend(both.map(|metric| (metric, "no artifact is known".to_owned())));
+            return;
+        }
+        if let Some(reason) = self.watched.values().find_map(|watched| watched.unread.as_ref()) {
+            reading.absences.extend(both.map(|metric| (metric, reason.clone())));
+            return;
+        }
+        reading.values.set(Metric::MappedBytes, self.mapped.iter().map(Ranges::len).sum::<u64>());
+        let mut payload = Some(0u64);
+        for (mapped, artifact) in self.mapped.iter().zip(artifacts) {
+            match mapped_payload(mapped, artifact) {
+                Some(bytes) => payload = payload.map(|sum| sum.saturating_add(bytes)),
+                None => {
+                    let reason = format!("the payload of {} is unknown", artifact.path.display());
+                    reading.absences.push((Metric::MappedPayloadBytes, reason));
+                    payload = None;
+                    break;
+                }
+            }
+        }
+        reading.values.set(Metric::MappedPayloadBytes, payload);
+    }
+}
+
+fn mapped_payload(mapped: &Ranges, artifact: &Artifact) -> Option<u64> {
+    artifact.layout.as_ref().ok().map(|layout| mapped.intersection(&layout.payload).len())
+}
+
+/// What a text of maps holds of the artifacts.
+fn holdings(
+    text: &[u8],
+    pid: Pid,
+    artifacts: &[Artifact],
+    identities: &mut Identities,
+) -> BTreeMap<ArtifactId, Holding> {
+    let mut parts: BTreeMap<ArtifactId, (Vec<std::ops::Range<u64>>, BTreeSet<[u8; 4]>)> = BTreeMap::new();
+    // Neighbours are mostly parts of one file.
+    let mut last: Option<(Mapping<'_>, Option<ArtifactId>)> = None;
+    for mapping in Mapping::all(text).filter(Mapping::is_of_file) {
+        let artifact = match &last {
+            Some((before, answer)) if before.inode == mapping.inode && before.path == mapping.path => *answer,
+            _ => identities.of_mapping(pid, &mapping),
+        };
+        last = Some((mapping, artifact));
+        let Some((id, file)) = artifact.and_then(|id| Some((id, artifacts.get(id.0)?))) else { continue };
+        // A mapping goes to the end of a page, the file may end before.
+        let end = mapping.offset.saturating_add(mapping.end - mapping.start).min(file.size);
+        let (ranges, permissions) = parts.entry(id).or_default();
+        ranges.push(mapping.offset.min(end)..end);
+        permissions.insert(mapping.permissions);
+    }
+    parts
+        .into_iter()
+        .map(|(id, (ranges, permissions))| {
+            let permissions: Vec<_> = permissions.iter().map(|each| String::from_utf8_lossy(each)).collect();
+            (id, Holding { ranges: ranges.into_iter().collect(), permissions: permissions.join(",") })
+        })
+        .collect()
+}

@@ -1,0 +1,453 @@
+//! What the processes of the tree hold and took: memory, threads, faults, I/O, CPU time.
+//!
+//! From `/proc/PID/{stat,status,io}`, kept open and re-read in place; never smaps. Counters are of everything that the
+//! command's process did since its fork, the few faults before its exec included, as its own getrusage(2) has it.
+
+mod totals;
+
+use std::collections::{HashMap, HashSet};
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::Reading;
+use crate::clock::Mono;
+use crate::event::Pid;
+use crate::launch::tree::{ProcessKey, Tree};
+use crate::metric::Metric;
+use crate::proc::stat::Stat;
+use crate::proc::text::{Io, Memory};
+use crate::proc::{Buffer, ProcFile, Unread, threads_but_main};
+use totals::{Account, Ledger, Parent, Vanished, waited_faults};
+
+/// One figure of one process, for `detail.csv`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessFigure {
+    pub pid: Pid,
+    /// `rss_bytes`, `peak_rss_bytes` (VmHWM of the program that it runs now), `rss_anon_bytes`, `rss_file_bytes`,
+    /// `threads`, and counters with waited-for children: `minor_faults`, `major_faults`, `read_bytes`, `rchar_bytes`,
+    /// `cpu_ns`.
+    pub metric: &'static str,
+    pub value: u64,
+}
+
+/// A process as last read.
+struct Entry {
+    status: ProcFile,
+    io_file: ProcFile,
+    label: String,
+    parent: Option<ProcessKey>,
+    image: u32,
+    threads: u64,
+    /// `None` for one that holds nothing any more.
+    memory: Option<Memory>,
+    /// Why its memory is not known, where it should be.
+    memory_unread: Option<String>,
+    /// The largest VmHWM seen: it can fall by a few pages.
+    peak_rss: u64,
+    account: Account,
+    io_unread: Option<String>,
+    waited: u64,
+    /// See [`Vanished::settled`].
+    settled: u64,
+    ignores_children: bool,
+    has_ended: bool,
+    read_at: Mono,
+}
+
+/// The memory that a thread other than the main one shows; `None` on the way out of the last.
+fn memory_of_threads(pid: Pid, buffer: &mut Buffer) -> Option<Memory> {
+    threads_but_main(pid).find_map(|thread| {
+        ProcFile::of(pid, &format!("task/{thread}/status")).read(buffer).ok().and_then(Memory::parse)
+    })
+}
+
+/// The I/O metrics, in the order of [`io_values`].
+const IO: [Metric; 5] =
+    [Metric::RcharBytes, Metric::ReadBytes, Metric::WcharBytes, Metric::WriteBytes, Metric::ReadSyscalls];
+
+fn io_values(io: &Io) -> [u64; 5] {
+    [io.rchar, io.read_bytes, io.wchar, io.write_bytes, io.read_syscalls]
+}
+
+/// Sums over the tree; counters neither count a waited-for child twice nor go backwards.
+pub struct ProcessProbe {
+    entries: HashMap<ProcessKey, Entry>,
+    ledger: Ledger,
+    /// Vanished, but their parents have not been read since.
+    pending: Vec<Vanished>,
+    /// The largest value told of each counter.
+    told: HashMap<Metric, u64>,
+    /// The process that first was seen to ignore SIGCHLD while it had children.
+    deaf_parent: Option<String>,
+    ns_per_tick: u64,
+    buffer: Buffer,
+}
+
+/// A parent whose child vanished is read again, and its other children are looked after, at most so often a tick.
+const ROUNDS: usize = 4;
+
+impl ProcessProbe {
+    pub fn new() -> ProcessProbe {
+        // Every Linux has 100 ticks a second for user space unless it says otherwise.
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+        ProcessProbe {
+            entries: HashMap::new(),
+            ledger: Ledger::new(),
+            pending: Vec::new(),
+            told: HashMap::new(),
+            deaf_parent: None,
+            ns_per_tick: 1_000_000_000 / ticks.filter(|ticks| *ticks > 0).unwrap_or(100),
+            buffer: Buffer::new(),
+        }
+    }
+
+    /// Reads every process of the tree once, parents before their children; [`Tree::sweep`] comes before.
+    ///
+    /// The order is what keeps a child from being counted twice: its own reading comes after its parent's, so a child
+    /// that can still be read was not yet in the account that its parent showed.
+    pub fn tick(&mut self, tree: &mut Tree, now: Mono) -> Reading {
+        let members: Vec<ProcessKey> = tree.processes().map(|process| process.key).collect();
+        for key in members {
+            self.read(tree, key, now);
+        }
+        let unread = self.look_after_parents(tree, now);
+        self.settle(tree, &unread, now);
+        self.sum()
+    }
+
+    /// Reads status and io of one process, whose stat the sweep has read.
+    fn read(&mut self, tree: &mut Tree, key: ProcessKey, now: Mono) {
+        let Some(process) = tree.process(key.pid).filter(|process| process.key == key) else { return };
+        let stat = process.stat;
+        let parent = tree.process(stat.parent).map(|parent| parent.key);
+        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+            status: ProcFile::of(key.pid, "status"),
+            io_file: ProcFile::of(key.pid, "io"),
+            label: process.label(),
+            parent,
+            image: process.image,
+            threads: 0,
+            memory: None,
+            memory_unread: None,
+            peak_rss: 0,
+            // Should it be gone before its I/O is read, nothing of that was ever seen.
+            account: Account::of(&stat, Account::NOTHING.io),
+            io_unread: None,
+            waited: waited_faults(&stat),
+            settled: waited_faults(&stat),
+            ignores_children: false,
+            has_ended: false,
+            read_at: now,
+        });
+        if entry.image != process.image {
+            entry.image = process.image;
+            entry.label = process.label();
+            entry.peak_rss = 0;
+        }
+        let io = match entry.read_io(&mut self.buffer) {
+            Err(Unread::Gone) => return tree.lose(key),
+            other => other,
+        };
+        let memory = if process.has_ended {
+            Ok(None)
+        } else {
+            match entry.status.read(&mut self.buffer) {
+                Err(Unread::Gone) => return tree.lose(key),
+                Err(error) => Err(error),
+                // Its main thread may have ended while others go on: they show the memory.
+                Ok(text) => Ok(Memory::parse(text).or_else(|| memory_of_threads(key.pid, &mut self.buffer))),
+            }
+        };
+        // Everything was read while it was there: only now may it replace what was known.
+        entry.take_stat(&stat, parent, now);
+        entry.take_io(io);
+        entry.has_ended = process.has_ended;
+        match memory {
+            Ok(memory) => {
+                entry.memory_unread = None;
+                entry.memory = memory;
+                entry.peak_rss = entry.peak_rss.max(memory.map_or(0, |memory| memory.peak_rss));
+            }
+            Err(error) => {
+                entry.memory = None;
+                entry.memory_unread = Some(format!("{}: /proc/{}/status: {error}", entry.label, key.pid));
+            }
+        }
+        if self.deaf_parent.is_none() {
+            if let Some(deaf) =
+                parent.and_then(|parent| self.entries.get(&parent)).filter(|parent| parent.ignores_children)
+            {
+                self.deaf_parent = Some(deaf.label.clone());
+            }
+        }
+    }
+
+    /// A parent may have waited for a child between its own reading and the child's. So that its account is known to
+    /// hold the child, it is read again; and so that nobody else has slipped into that account meanwhile, its other
+    /// children must still be there after that. Returns the parents for which this did not come to an end.
+    fn look_after_parents(&mut self, tree: &mut Tree, now: Mono) -> HashSet<ProcessKey> {
+        let is_there = |tree: &Tree, key: &ProcessKey| tree.process(key.pid).is_some_and(|process| process.key == *key);
+        let mut seen_gone: HashSet<ProcessKey> = HashSet::new();
+        for round in 0..=ROUNDS {
+            let parents: HashSet<ProcessKey> = self
+                .entries
+                .iter()
+                .filter(|(key, _)| !is_there(tree, key) && !seen_gone.contains(key))
+                .filter_map(|(_, entry)| entry.parent)
+                .filter(|parent| is_there(tree, parent))
+                .collect();
+            if round == ROUNDS || parents.is_empty() {
+                return parents;
+            }
+            seen_gone.extend(self.entries.keys().filter(|key| !is_there(tree, key)));
+            for parent in parents {
+                self.read_again(tree, parent, now);
+                let children: Vec<ProcessKey> = self
+                    .entries
+                    .iter()
+                    .filter(|(_, entry)| entry.parent == Some(parent))
+                    .map(|(key, _)| *key)
+                    .collect();
+                for child in children {
+                    tree.reread(child);
+                }
+            }
+        }
+        HashSet::new()
+    }
+
+    fn read_again(&mut self, tree: &mut Tree, key: ProcessKey, now: Mono) {
+        let Some(stat) = tree.reread(key).copied() else { return };
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        match entry.read_io(&mut self.buffer) {
+            Err(Unread::Gone) => tree.lose(key),
+            io => {
+                let parent = entry.parent;
+                entry.take_stat(&stat, parent, now);
+                entry.take_io(io);
+            }
+        }
+    }
+
+    /// Accounts for those that vanished.
+    fn settle(&mut self, tree: &mut Tree, unread: &HashSet<ProcessKey>, now: Mono) {
+        let mut ends = HashMap::new();
+        for departed in tree.take_departed() {
+            let end = departed.last.as_ref().and_then(|last| {
+                let stat = Stat::parse(&last.stat)?;
+                let io = last.io.as_deref().and_then(Io::parse);
+                Some((Account::of(&stat, io), waited_faults(&stat)))
+            });
+            match end {
+                Some(end) if self.entries.contains_key(&departed.key) => {
+                    ends.insert(departed.key, end);
+                }
+                // Reaped by the profiler, and never read alive.
+                Some((account, _)) => self.ledger.retain(&account, &format!("process {}", departed.key.pid)),
+                None => {}
+            }
+        }
+        let is_there = |key: &ProcessKey| tree.process(key.pid).is_some_and(|process| process.key == *key);
+        let gone: Vec<ProcessKey> = self.entries.keys().filter(|key| !is_there(key)).copied().collect();
+        let mut vanished = std::mem::take(&mut self.pending);
+        for key in gone {
+            let Some(entry) = self.entries.remove(&key) else { continue };
+            vanished.push(Vanished {
+                key,
+                label: entry.label,
+                parent: entry.parent,
+                last: entry.account,
+                settled: entry.settled,
+                ignores_children: entry.ignores_children,
+                end: ends.remove(&key),
+                // A zombie's counters are its last.
+                unseen_ns: if entry.has_ended { 0 } else { now.since(entry.read_at) },
+            });
+        }
+        parents_first(&mut vanished);
+        // What hangs on a parent that could not be read in time is put off, with all beneath it.
+        let mut put_off: HashSet<ProcessKey> = HashSet::new();
+        let (pending, settled): (Vec<_>, Vec<_>) = vanished.into_iter().partition(|process| {
+            let waits = process.end.is_none()
+                && process.parent.is_some_and(|parent| unread.contains(&parent) || put_off.contains(&parent));
+            if waits {
+                put_off.insert(process.key);
+            }
+            waits
+        });
+        self.pending = pending;
+
+        let present: HashMap<ProcessKey, Parent> = self
+            .entries
+            .iter()
+            .map(|(key, entry)| {
+                let (settled, waited) = (entry.settled, entry.waited);
+                (*key, Parent { settled, waited, ignores_children: entry.ignores_children })
+            })
+            .collect();
+        if !settled.is_empty() {
+            self.ledger.settle(settled, &present);
+        }
+        for (key, entry) in &mut self.entries {
+            if !unread.contains(key) {
+                entry.settled = entry.waited;
+            }
+        }
+    }
+
+    fn sum(&mut self) -> Reading {
+        let mut reading = Reading::default();
+        let mut total = *self.ledger.retained();
+        let mut memory = Memory::default();
+        let (mut processes, mut threads) = (0u64, 0u64);
+        let mut memory_unread = None;
+        let mut io_unread = self.ledger.io_lost().map(str::to_owned);
+        for entry in self.entries.values() {
+            total = total.plus(&entry.account);
+            if let (None, Some(reason)) = (&io_unread, &entry.io_unread) {
+                io_unread = Some(reason.clone());
+            }
+            if entry.has_ended {
+                continue;
+            }
+            processes += 1;
+            threads += entry.threads;
+            match (&entry.memory, &entry.memory_unread) {
+                (Some(held), _) => memory = add(memory, held),
+                (None, Some(reason)) => memory_unread = Some(reason.clone()),
+                (None, None) => {}
+            }
+        }
+        reading.values.set(Metric::Processes, processes);
+        reading.values.set(Metric::Threads, threads);
+        for (metric, value) in [
+            (Metric::RssBytes, memory.rss),
+            (Metric::RssAnonBytes, memory.anon),
+            (Metric::RssFileBytes, memory.file),
+            (Metric::RssShmemBytes, memory.shmem),
+            (Metric::SwapBytes, memory.swap),
+            (Metric::PageTableBytes, memory.page_tables),
+        ] {
+            match &memory_unread {
+                None => reading.values.set(metric, value),
+                Some(reason) => reading.absences.push((metric, reason.clone())),
+            }
+        }
+        for (metric, value) in [
+            (Metric::MinorFaults, total.minor_faults),
+            (Metric::MajorFaults, total.major_faults),
+            (Metric::CpuUserNs, total.user_ticks.saturating_mul(self.ns_per_tick)),
+            (Metric::CpuSystemNs, total.system_ticks.saturating_mul(self.ns_per_tick)),
+        ] {
+            reading.values.set(metric, self.tell(metric, value));
+        }
+        match (total.io, io_unread) {
+            (Some(io), None) => {
+                for (metric, value) in IO.into_iter().zip(io_values(&io)) {
+                    reading.values.set(metric, self.tell(metric, value));
+                }
+            }
+            (_, reason) => {
+                let reason = reason.unwrap_or_else(|| "the I/O counters of a process could not be read".to_owned());
+                reading.absences.extend(IO.map(|metric| (metric, reason.clone())));
+            }
+        }
+        reading
+    }
+
+    /// A counter never falls: a total that lacks something for a tick stands still.
+    fn tell(&mut self, metric: Metric, value: u64) -> u64 {
+        let told = self.told.entry(metric).or_insert(value);
+        *told = value.max(*told);
+        *told
+    }
+
+    /// Each process's figures as last read.
+    pub fn figures(&self) -> Vec<ProcessFigure> {
+        let mut entries: Vec<_> = self.entries.iter().filter(|(_, entry)| !entry.has_ended).collect();
+        entries.sort_unstable_by_key(|(key, _)| **key);
+        let mut figures = Vec::with_capacity(entries.len() * 10);
+        for (key, entry) in entries {
+            let mut push = |metric, value| figures.push(ProcessFigure { pid: key.pid, metric, value });
+            if let Some(memory) = &entry.memory {
+                push("rss_bytes", memory.rss);
+                push("peak_rss_bytes", entry.peak_rss);
+                push("rss_anon_bytes", memory.anon);
+                push("rss_file_bytes", memory.file);
+            }
+            push("minor_faults", entry.account.minor_faults);
+            push("major_faults", entry.account.major_faults);
+            if let Some(io) = &entry.account.io {
+                push("read_bytes", io.read_bytes);
+                push("rchar_bytes", io.rchar);
+            }
+            push("cpu_ns", (entry.account.user_ticks + entry.account.system_ticks).saturating_mul(self.ns_per_tick));
+            push("threads", entry.threads);
+        }
+        figures
+    }
+
+    /// What the counters may lack at most, for `run.json`: children reaped by the kernel or orphaned, whose last
+    /// counters were seen some time before their end. Empty if nothing may be lacking.
+    pub fn caveats(&self) -> Vec<String> {
+        let mut caveats = self.ledger.caveats();
+        if let Some(label) = &self.deaf_parent {
+            caveats.push(format!(
+                "{label} ignores SIGCHLD, so the kernel reaps its children: those that lived for less than a tick are not \
+                 in the counters"
+            ));
+        }
+        caveats
+    }
+}
+
+impl Default for ProcessProbe {
+    fn default() -> ProcessProbe {
+        ProcessProbe::new()
+    }
+}
+
+impl Entry {
+    fn read_io(&mut self, buffer: &mut Buffer) -> Result<Option<Io>, Unread> {
+        self.io_file.read(buffer).map(Io::parse)
+    }
+
+    fn take_stat(&mut self, stat: &Stat, parent: Option<ProcessKey>, now: Mono) {
+        self.account = Account::of(stat, self.account.io);
+        self.waited = waited_faults(stat);
+        self.ignores_children = stat.ignores_children();
+        self.threads = stat.threads;
+        self.parent = parent;
+        self.read_at = now;
+    }
+
+    fn take_io(&mut self, io: Result<Option<Io>, Unread>) {
+        (self.account.io, self.io_unread) = match io {
+            Ok(Some(io)) => (Some(io), None),
+            Ok(None) => (None, Some("this kernel has no task I/O accounting (/proc/PID/io)".to_owned())),
+            Err(error) => (None, Some(format!("{}: its /proc/PID/io cannot be read: {error}", self.label))),
+        };
+    }
+}
+
+/// Sorts by the length of the chain of parents within the slice.
+fn parents_first(vanished: &mut [Vanished]) {
+    let parents: HashMap<ProcessKey, Option<ProcessKey>> =
+        vanished.iter().map(|process| (process.key, process.parent)).collect();
+    vanished.sort_by_cached_key(|process| {
+        let chain = std::iter::successors(Some(process.key), |key| parents.get(key).copied().flatten());
+        (chain.take(parents.len() + 1).filter(|key| parents.contains_key(key)).count(), process.key)
+    });
+}
+
+fn add(sum: Memory, held: &Memory) -> Memory {
+    Memory {
+        rss: sum.rss.saturating_add(held.rss),
+        peak_rss: 0,
+        anon: sum.anon.saturating_add(held.anon),
+        file: sum.file.saturating_add(held.file),
+        shmem: sum.shmem.saturating_add(held.shmem),
+        swap: sum.swap.saturating_add(held.swap),
+        page_tables: sum.page_tables.saturating_add(held.page_tables),
+    }
+}

@@ -1,0 +1,170 @@
+//! How much of each artifact's payload is in host memory, in mincore's meaning, at a bounded cost.
+//!
+//! Never touches a page: files are mapped without populating and never read through the mapping.
+//!
+//! mincore(2) is the meaning, cachestat(2) the means: [`trust`] finds out by trying which of them tells the truth about a
+//! file, [`rotation`] spends a tick's budget on the parts seen longest ago by the cheaper one, [`pages`] makes exact
+//! bytes of the kernel's pages.
+
+mod kernel;
+mod pages;
+mod rotation;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use self::kernel::Kernel;
+use self::pages::Watched;
+use self::rotation::Rotation;
+use super::Absences;
+use crate::artifact::{Artifact, ArtifactId};
+use crate::clock::Mono;
+use crate::metric::Metric;
+use crate::sys::cache::page_size;
+
+/// What the kernel lets us ask about one file, found by trying.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trust {
+    /// Which call answers: `mincore`, `cachestat`, or `none`.
+    pub by: String,
+    /// What was tried and what it said, for `run.json`.
+    pub because: String,
+}
+
+/// The state of one artifact's residency.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileResidency {
+    pub artifact: ArtifactId,
+    /// Resident bytes of the watched ranges (payload, or the whole file where that is unknown), byte-exact at page
+    /// edges; `Err` is the reason of its absence.
+    pub resident: Result<u64, String>,
+    /// Age of its oldest part.
+    pub stale_ns: u64,
+}
+
+/// What a tick or a look found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResidencyReading {
+    /// Sum of the payload's residency over the set; absent if any artifact's is, or a payload is unknown.
+    pub resident_payload: Option<u64>,
+    /// Age of the oldest part of it.
+    pub stale_ns: Option<u64>,
+    pub absences: Absences,
+}
+
+/// Watches the residency of the artifact set.
+pub struct ResidencyProbe {
+    rotation: Rotation,
+    artifacts: Vec<Known>,
+}
+
+/// What is kept of an artifact beside its pages.
+struct Known {
+    path: PathBuf,
+    /// Why the payload is unknown, and the whole file watched in its place.
+    unknown_payload: Option<String>,
+}
+
+impl Default for ResidencyProbe {
+    fn default() -> ResidencyProbe {
+        ResidencyProbe::new()
+    }
+}
+
+impl ResidencyProbe {
+    /// A probe of no file yet.
+    pub fn new() -> ResidencyProbe {
+        ResidencyProbe { rotation: Rotation::new(Mono::now), artifacts: Vec::new() }
+    }
+
+    /// Takes a file into the rotation: finds out who may be asked, and asks about all of it once, within `limit`.
+    /// Files are numbered in the order of their adding, as the artifact set numbers them.
+    ///
+    /// Where `limit` is over first, the file's residency is absent until ticks or looks have covered the rest.
+    pub fn add(&mut self, artifact: &Artifact, limit: Duration) -> Trust {
+        let deadline = self.deadline(limit);
+        self.artifacts
+            .push(Known { path: artifact.path.clone(), unknown_payload: artifact.layout.as_ref().err().cloned() });
+        let watched = Watched::new(&artifact.watched_ranges(), page_size());
+        self.rotation.add(Box::new(Kernel::new(artifact.file.clone())), watched, deadline).trust()
+    }
+
+    /// Spends at most about `budget` on the parts seen longest ago.
+    pub fn tick(&mut self, budget: Duration) -> ResidencyReading {
+        let since = self.rotation.now();
+        let deadline = self.deadline(budget);
+        self.rotation.judge_one();
+        self.rotation.turn(since, deadline);
+        self.reading()
+    }
+
+    /// A closer look: goes on until every part is newer than the call, or `limit` is over. Trust is tried again.
+    pub fn look(&mut self, limit: Duration) -> ResidencyReading {
+        let since = self.rotation.now();
+        let (deadline, quarter) = (self.deadline(limit), self.deadline(limit / 4));
+        self.rotation.judge_all(quarter);
+        self.rotation.turn(since, deadline);
+        self.reading()
+    }
+
+    /// The state of each file as last seen, as of `now`. The age is 0 where there is no figure.
+    pub fn files(&self, now: Mono) -> Vec<FileResidency> {
+        self.rotation
+            .oldest_of_each()
+            .into_iter()
+            .enumerate()
+            .map(|(id, oldest)| FileResidency {
+                artifact: ArtifactId(id),
+                resident: self.rotation.resident(id).map_err(str::to_owned),
+                stale_ns: oldest.map_or(0, |oldest| now.since(oldest)),
+            })
+            .collect()
+    }
+
+    /// Who may be asked about a file, as last tried; `None` for one that was never added.
+    pub fn trust(&self, artifact: ArtifactId) -> Option<Trust> {
+        (artifact.0 < self.artifacts.len()).then(|| self.rotation.verdict(artifact.0).trust())
+    }
+
+    fn deadline(&self, limit: Duration) -> Mono {
+        self.rotation.now().plus(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn reading(&self) -> ResidencyReading {
+        match self.total() {
+            Ok(resident) => ResidencyReading {
+                resident_payload: Some(resident),
+                // With nothing to ask about, nothing is stale.
+                stale_ns: Some(self.rotation.oldest().map_or(0, |oldest| self.rotation.now().since(oldest))),
+                absences: Vec::new(),
+            },
+            Err(why) => ResidencyReading {
+                resident_payload: None,
+                stale_ns: None,
+                absences: [Metric::ResidentPayloadBytes, Metric::NonresidentPayloadBytes, Metric::ResidentStaleNs]
+                    .map(|metric| (metric, why.clone()))
+                    .into(),
+            },
+        }
+    }
+
+    /// The sum over the set, or why there is none.
+    fn total(&self) -> Result<u64, String> {
+        if self.artifacts.is_empty() {
+            return Err("no artifact in the set".into());
+        }
+        let mut sum = 0;
+        for (id, known) in self.artifacts.iter().enumerate() {
+            if let Some(why) = &known.unknown_payload {
+                return Err(format!("{}: payload unknown: {why}", known.path.display()));
+            }
+            sum += self.rotation.resident(id).map_err(|why| format!("{}: {why}", known.path.display()))?;
+        }
+        Ok(sum)
+    }
+}

@@ -1,0 +1,63 @@
+//! Model files that the tree was seen to open or map and nobody had named: opened and read on a thread of their own, so
+//! that a large header delays no tick.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use nix::sys::statfs::{FUSE_SUPER_MAGIC, statfs};
+
+use crate::artifact::{Artifact, Format, Found};
+
+/// What became of a file that was found.
+pub enum Discovered {
+    Artifact(Box<Artifact>),
+    /// It is none, or it must not be looked at; the reason is for people and empty where it needs no telling.
+    Left(String),
+}
+
+/// Opens what is found, each path once.
+pub struct Discovery {
+    seen: HashSet<PathBuf>,
+    sender: Sender<Discovered>,
+    receiver: Receiver<Discovered>,
+}
+
+impl Discovery {
+    pub fn new() -> Discovery {
+        let (sender, receiver) = channel();
+        Discovery { seen: HashSet::new(), sender, receiver }
+    }
+
+    /// Begins to look at a file; the answer comes out of [`Discovery::ready`] later.
+    pub fn look(&mut self, path: PathBuf) {
+        if self.seen.insert(path.clone()) {
+            let sender = self.sender.clone();
+            let looked = std::thread::Builder::new().name("discover".into()).spawn(move || {
+                // The recorder may be gone by now; then nobody needs the answer.
+                let _ = sender.send(open(path));
+            });
+            drop(looked);
+        }
+    }
+
+    /// What was found since the last call.
+    pub fn ready(&self) -> Vec<Discovered> {
+        self.receiver.try_iter().collect()
+    }
+}
+
+fn open(path: PathBuf) -> Discovered {
+    // A second open() of a file on FUSE empties its page cache under the loader.
+    if statfs(&path).is_ok_and(|filesystem| filesystem.filesystem_type() == FUSE_SUPER_MAGIC) {
+        return Discovered::Left(format!(
+            "{}: found after start on a FUSE file system, where opening it would empty its page cache: name it with --artifact",
+            path.display()
+        ));
+    }
+    match Artifact::open(&path, Found::Discovered) {
+        Ok(artifact) if artifact.format == Format::Unknown => Discovered::Left(String::new()),
+        Ok(artifact) => Discovered::Artifact(Box::new(artifact)),
+        Err(error) => Discovered::Left(error.to_string()),
+    }
+}

@@ -1,0 +1,68 @@
+//! Every report of a run folder, made from its recorded files alone.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::{csv, plot, terminal};
+use crate::account::StageTable;
+use crate::run::{self, Run};
+use crate::stage::{self, StageFile};
+
+/// Makes `stages.csv`, `timeline.svg` and `timeline.png` in the folder of a run.
+pub fn make(folder: &Path) -> anyhow::Result<(Run, StageTable)> {
+    let run = Run::load(folder)?;
+    let table = StageTable::of(&run);
+    write(&run, &table, folder)?;
+    Ok((run, table))
+}
+
+/// Writes the reports of a run into a folder, each file whole or not at all.
+pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()> {
+    let mut stages = Vec::new();
+    csv::write(table, &mut stages)?;
+    let files = [
+        (run::STAGES, stages),
+        (run::TIMELINE_SVG, plot::svg(run, table)?.into_bytes()),
+        (run::TIMELINE_PNG, plot::png(run, table)?),
+    ];
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        run::replace(&path, &bytes).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Makes the reports again, with the run's own stages or with others, and returns the table for a terminal.
+///
+/// Other stages go into a folder of their own, so that a run's own reports stay what they are.
+pub fn again(folder: &Path, stages: Option<&str>, out: Option<&Path>) -> anyhow::Result<String> {
+    let mut run = Run::load(folder)?;
+    if let Some(stages) = stages {
+        let out = out.context("--stages needs --out DIR: the run's own reports stay as they are")?;
+        anyhow::ensure!(!same_place(folder, out), "--out {} is the run folder itself", out.display());
+        let file = StageFile::load(stages)?;
+        rematch(&mut run, file)?;
+    }
+    let table = StageTable::of(&run);
+    let out = out.unwrap_or(folder);
+    std::fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    write(&run, &table, out)?;
+    Ok(terminal::text(&run, &table))
+}
+
+fn same_place(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Replaces a run's marks by those that another stage file finds in what was recorded.
+fn rematch(run: &mut Run, file: StageFile) -> anyhow::Result<()> {
+    let lines: Vec<_> =
+        run.output()?.into_iter().map(|logged| (logged.at, logged.uncertainty_ns, logged.line)).collect();
+    let marks = stage::rematch(vec![file.clone()], &run.events, &lines, &run.samples);
+    run.events = stage::with_marks(&run.events, marks);
+    run.meta.until = file.until.clone();
+    run.meta.stages_digest = file.digest();
+    run.meta.stages = file;
+    Ok(())
+}

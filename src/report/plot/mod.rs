@@ -1,0 +1,206 @@
+//! `timeline.svg` and `timeline.png`: mapped extent against resident payload, the RSS split, fault and read rates, and
+//! the marks as labelled lines.
+//!
+//! One picture is composed as shapes ([`scene`]) and painted twice. It shows nothing that was not measured: an absent
+//! value is a gap, and a panel says why it has none. Colours are Okabe and Ito's, which differ for every kind of
+//! colour vision.
+
+mod font;
+mod marks;
+mod panels;
+mod scale;
+mod scene;
+mod series;
+#[cfg(test)]
+mod tests;
+
+use crate::account::StageTable;
+use crate::clock::At;
+use crate::event::What;
+use crate::metric::Metric;
+use crate::run::Run;
+
+use super::text::plain;
+use super::{units, words};
+use marks::Placement;
+use panels::{Palette, Panel};
+use scale::TimeAxis;
+use scene::{Scene, Side, WIDTH};
+
+/// The panels' left and right edges.
+const LEFT: i32 = 190;
+const RIGHT: i32 = 2330;
+/// The edges of everything else.
+const EDGE: i32 = 50;
+
+/// The timeline as SVG.
+pub fn svg(run: &Run, table: &StageTable) -> anyhow::Result<String> {
+    compose(run, table).svg()
+}
+
+/// The timeline as PNG, the same picture, two pixels to each of the SVG's.
+pub fn png(run: &Run, table: &StageTable) -> anyhow::Result<Vec<u8>> {
+    compose(run, table).png()
+}
+
+/// What of the run is shown: all of it, but for a steady state that would squeeze the way to it.
+fn view(run: &Run, table: &StageTable) -> (At, At, At) {
+    let last_mark = table.reached().filter_map(|row| row.at().max(row.sampled)).max();
+    let exit = run.meta.exit.as_ref().map(|exit| exit.at).or_else(|| {
+        run.events.iter().rev().find(|event| matches!(event.what, What::Exit { .. })).map(|event| event.at)
+    });
+    let first = run.samples.first().map_or(At(0), |sample| sample.t).min(At(0));
+    let end = run.samples.last().map(|sample| sample.t).max(last_mark).max(exit).unwrap_or(At(0)).max(At(0));
+    let shown = match last_mark {
+        Some(mark) if table.stopping_event.is_some() && mark.0 > 0 && end.0 / 5 > mark.0 / 4 => {
+            At(mark.0.saturating_add(mark.0 / 8))
+        }
+        _ => end,
+    };
+    // A run of no length still needs an axis.
+    let shown = if shown.0.saturating_sub(first.0) < 1_000 { At(first.0.saturating_add(1_000_000)) } else { shown };
+    // What is long before the start tells nothing of the launch.
+    (first.max(At(-shown.0.abs() / 20)), shown, end)
+}
+
+fn compose(run: &Run, table: &StageTable) -> Scene {
+    let (from, to, end) = view(run, table);
+    let axis = TimeAxis { from: from.0, to: to.0, left: LEFT, right: RIGHT };
+    let mut scene = Scene { title: title(run), description: words::gap(table).join(" "), ..Scene::default() };
+    scene.rect((0, 0), (WIDTH, scene::HEIGHT), Palette::PAPER);
+
+    let room = WIDTH - 2 * EDGE;
+    scene.text((EDGE, 66), Side::Left, 40, Palette::INK, font::fit(&scene.title.clone(), 40, room));
+    scene.text((EDGE, 108), Side::Left, 26, Palette::GREY, font::fit(&words::condition(run), 26, room));
+
+    let marks: Vec<marks::Mark> = table
+        .reached()
+        .filter_map(|row| {
+            let (at, uncertainty, mark) = row.outcome.mark.as_ref()?;
+            // Without a bound the event was at this time or at any before it.
+            let time = if uncertainty.is_none() { format!("≤ {}", axis.label(at.0)) } else { axis.label(at.0) };
+            Some(marks::Mark { x: axis.x(at.0), name: plain(&mark.stage), time })
+        })
+        .collect();
+    let placement = marks::place(&marks, EDGE, WIDTH - EDGE);
+    let (list, band) = match &placement {
+        Placement::Beside(_, rows) => (0, *rows as i32 * marks::ROW),
+        Placement::Numbered { rows, .. } => (*rows as i32 * marks::ROW + 14, 2 * marks::ROW),
+    };
+
+    let footnotes = footnotes(run, table, to, end, room);
+    let foot = scene::HEIGHT - 30 - footnotes.len() as i32 * 32;
+    let axis_bottom = foot - 62;
+    let list_bottom = 136 + list;
+    let panels = Panel::stack(list_bottom, band, axis_bottom);
+
+    // Lines lie over the panels' data, and under their notes.
+    let drawn = panels::draw(&mut scene, run, table, &axis, &panels);
+    mark_lines(&mut scene, table, &axis, &panels);
+    mark_labels(&mut scene, &marks, &placement, list_bottom, panels[0].top);
+    panels::values_at_marks(&mut scene, table, &axis, &panels[0], &drawn.payload);
+    drawn.notes.into_iter().for_each(|note| panels::note(&mut scene, note));
+    panels::time_axis(&mut scene, &axis, axis_bottom);
+
+    for (index, line) in footnotes.into_iter().enumerate() {
+        scene.text((EDGE, foot + 32 * (index as i32 + 1) - 10), Side::Left, 22, Palette::GREY, line);
+    }
+    scene
+}
+
+fn mark_lines(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) {
+    for row in table.reached() {
+        let Some((at, uncertainty, _)) = &row.outcome.mark else { continue };
+        let x = axis.x(at.0);
+        let stopping = table.stopping_event.as_deref() == Some(row.outcome.stage.as_str());
+        for panel in panels {
+            if let Some(uncertainty) = uncertainty {
+                let begin = axis.x(at.0.saturating_sub(i64::try_from(*uncertainty).unwrap_or(i64::MAX)));
+                if x - begin > 3 {
+                    scene.rect((begin, panel.top), (x, panel.bottom), Palette::UNCERTAIN);
+                }
+            }
+            let half = if stopping { 2 } else { 1 };
+            scene.rect((x - half, panel.top), (x + half, panel.bottom), Palette::MARK);
+        }
+    }
+}
+
+fn mark_labels(scene: &mut Scene, marks: &[marks::Mark], placement: &Placement, list_bottom: i32, panel_top: i32) {
+    let baseline = |row: usize, bottom: i32| bottom - row as i32 * marks::ROW - 10;
+    let mut label = |bottom: i32, label: &marks::Label, mark: Option<i32>| {
+        let y = baseline(label.row, bottom);
+        if let Some(x) = mark {
+            scene.rect((x - 1, y - marks::EM * 3 / 4), (x + 1, panel_top), Palette::MARK);
+        }
+        scene.text((label.left, y), Side::Left, marks::EM, Palette::INK, label.text.clone());
+    };
+    match placement {
+        Placement::Beside(labels, _) => {
+            marks.iter().zip(labels).for_each(|(mark, text)| label(panel_top, text, Some(mark.x)));
+        }
+        Placement::Numbered { numbers, list, .. } => {
+            list.iter().for_each(|text| label(list_bottom - 14, text, None));
+            for ((mark, &x), number) in marks.iter().zip(numbers).zip(1..) {
+                let elbow = panel_top - marks::ROW;
+                scene.line(vec![(x, elbow), (mark.x, panel_top - 2)], Palette::MARK, 2);
+                scene.text((x, elbow - 8), Side::Middle, marks::EM, Palette::INK, number.to_string());
+            }
+        }
+    }
+}
+
+fn title(run: &Run) -> String {
+    let command: Vec<String> = run.meta.argv.iter().map(|argument| plain(argument)).collect();
+    // The program's path tells little; its name is enough.
+    let program = command.first().map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
+    match program {
+        Some(program) => std::iter::once(program).chain(command.into_iter().skip(1)).collect::<Vec<_>>().join(" "),
+        None => "a launch".to_owned(),
+    }
+}
+
+/// What a reader has to know to trust the picture, in lines that fit.
+fn footnotes(run: &Run, table: &StageTable, shown: At, end: At, room: i32) -> Vec<String> {
+    let mut notes = vec![words::stopping_event(run, table)];
+    if shown < end {
+        notes.push(format!("shown to {} of {}", units::time(shown), units::time(end)));
+    }
+    notes.push(format!("tick {}", units::duration(run.meta.interval_ns)));
+    notes.push("a peak is the largest sample: at least that".to_owned());
+    notes.extend(words::cost(run));
+    let mut lines = vec![font::fit(&notes.join(" · "), 22, room)];
+    let missing: Vec<String> = table.rows.iter().filter(|row| row.at().is_none()).map(words::missing).collect();
+    let mut second = missing;
+    second.extend(table.problems.iter().map(|problem| format!("contradiction: {problem}")));
+    second.extend(run.gaps.iter().map(|gap| plain(gap)));
+    if !second.is_empty() {
+        lines.push(font::fit(&second.join(" · "), 22, room));
+    }
+    lines
+}
+
+/// The least interval over which a rate is taken.
+fn least_interval(run: &Run) -> i64 {
+    let tick = run.meta.cost.as_ref().map_or(run.meta.interval_ns, |cost| cost.interval_ns.min(run.meta.interval_ns));
+    i64::try_from(tick / 2).unwrap_or(i64::MAX).max(1)
+}
+
+/// The last time at which a metric should have been known, to ask why it was not.
+fn last(run: &Run) -> At {
+    run.samples.last().map_or(At(i64::MAX), |sample| sample.t)
+}
+
+/// Why a metric has no value anywhere in a run.
+fn never(run: &Run, metric: Metric) -> Option<String> {
+    if run.samples.iter().any(|sample| sample.values.get(metric).is_some()) {
+        return None;
+    }
+    let why = if run.samples.is_empty() {
+        "the run has no samples".to_owned()
+    } else {
+        let reason = crate::account::reason_of_absence(run, metric, last(run));
+        reason.map_or_else(|| "no reason recorded".to_owned(), plain)
+    };
+    Some(why)
+}

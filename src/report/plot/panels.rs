@@ -1,0 +1,497 @@
+//! The panels: payload, resident set, faults, reads.
+
+use super::scale::{Quantity, TimeAxis, ValueAxis};
+use super::scene::{Colour, Point, Scene, Side, Text};
+use super::series::{self, Stretch};
+use super::{font, least_interval, never};
+use crate::account::{StageRow, StageTable};
+use crate::metric::{Metric, Values};
+use crate::report::units;
+use crate::run::Run;
+
+/// The picture's colours, after Okabe and Ito.
+pub struct Palette;
+
+impl Palette {
+    pub const PAPER: Colour = Colour(0xffffff, 1.0);
+    pub const INK: Colour = Colour(0x1a1a1a, 1.0);
+    pub const GREY: Colour = Colour(0x555555, 1.0);
+    pub const GRID: Colour = Colour(0xe4e4e4, 1.0);
+    pub const FRAME: Colour = Colour(0x999999, 1.0);
+    pub const MARK: Colour = Colour(0x333333, 1.0);
+    pub const UNCERTAIN: Colour = Colour(0x333333, 0.12);
+    pub const HATCH: Colour = Colour(0xbbbbbb, 1.0);
+    const VERMILION: Colour = Colour(0xd55e00, 1.0);
+    /// Vermilion as a tint: what is mapped and not there.
+    const ABSENT_PAYLOAD: Colour = Colour(0xfae0cc, 1.0);
+    const SKY: Colour = Colour(0x56b4e9, 1.0);
+    const BLUE: Colour = Colour(0x0072b2, 1.0);
+    const GREEN: Colour = Colour(0x009e73, 1.0);
+    const PURPLE: Colour = Colour(0xcc79a7, 1.0);
+    const ORANGE: Colour = Colour(0xe69f00, 1.0);
+}
+
+const TICK_EM: i32 = 23;
+const NAME_EM: i32 = 28;
+const KEY_EM: i32 = 24;
+const HEADER: i32 = 50;
+
+/// Where a panel's data stand, below its header.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel {
+    /// The baseline of its header.
+    header: i32,
+    pub top: i32,
+    pub bottom: i32,
+}
+
+impl Panel {
+    /// Four panels between two heights, the first ones higher, as they tell most. The marks' labels stand in a band
+    /// between the first one's header and its data.
+    pub fn stack(top: i32, band: i32, bottom: i32) -> Vec<Panel> {
+        let shares = [(40, band), (28, 0), (16, 0), (16, 0)];
+        let room = bottom - top - band - 4 * HEADER - 3 * 8;
+        let mut y = top;
+        shares
+            .iter()
+            .map(|(share, band)| {
+                let data = y + HEADER + band;
+                let panel = Panel { header: y + HEADER - 14, top: data, bottom: data + room * share / 100 };
+                y = panel.bottom + 8;
+                panel
+            })
+            .collect()
+    }
+}
+
+/// One entry of a panel's key.
+struct Key {
+    looks: Looks,
+    text: String,
+}
+
+enum Looks {
+    Fill(Colour),
+    Line(Colour),
+    Dashes(Colour),
+}
+
+/// What is left to draw over the panels.
+pub struct Drawn {
+    /// The payload panel's scale.
+    pub payload: ValueAxis,
+    /// What the panels could not show, and why.
+    pub notes: Vec<Text>,
+}
+
+/// Draws all panels' data and headers.
+pub fn draw(scene: &mut Scene, run: &Run, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) -> Drawn {
+    let mut notes = Vec::new();
+    let payload = payload(scene, run, table, axis, panels[0], &mut notes);
+    resident_set(scene, run, table, axis, panels[1], &mut notes);
+    faults(scene, run, axis, panels[2], &mut notes);
+    reads(scene, run, axis, panels[3], &mut notes);
+    Drawn { payload, notes }
+}
+
+fn payload(
+    scene: &mut Scene,
+    run: &Run,
+    table: &StageTable,
+    axis: &TimeAxis,
+    panel: Panel,
+    notes: &mut Vec<Text>,
+) -> ValueAxis {
+    use Metric::{MappedPayloadBytes, PayloadBytes, ResidentPayloadBytes};
+    let samples = &run.samples;
+    let of = |metric: Metric| move |values: &Values| values.get(metric);
+    let total = series::stretches(samples, of(PayloadBytes));
+    let mapped = series::stretches(samples, of(MappedPayloadBytes));
+    let resident = series::stretches(samples, of(ResidentPayloadBytes));
+    let largest =
+        [&total, &mapped, &resident].into_iter().map(|stretches| series::largest(stretches)).fold(0.0, f64::max);
+    let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
+
+    grid(scene, axis, &scale, !(total.is_empty() && mapped.is_empty() && resident.is_empty()));
+    let both =
+        series::stretches(samples, |values| values.get(ResidentPayloadBytes).and(values.get(MappedPayloadBytes)));
+    fill(scene, axis, &scale, &both, series::held, Palette::ABSENT_PAYLOAD);
+    fill(scene, axis, &scale, &resident, straight, Palette::SKY);
+    if !resident.is_empty() {
+        for (begin, end) in series::gaps(samples, of(ResidentPayloadBytes)) {
+            scene.hatch((axis.x(begin.0), panel.top), (axis.x(end.0), panel.bottom), Palette::HATCH);
+        }
+    }
+    stroke(scene, axis, &scale, &resident, straight, Palette::BLUE, 3);
+    for stretch in &total {
+        for piece in levels(stretch) {
+            let (left, y) = (axis.x(piece.0), scale.y(piece.2));
+            scene.dashed((left, y), axis.x(piece.1).max(left + 6), Palette::INK, 3);
+        }
+    }
+    stroke(scene, axis, &scale, &mapped, series::held, Palette::VERMILION, 5);
+
+    let last = table.last_stage_reached();
+    let mut keys = Vec::new();
+    if !total.is_empty() {
+        keys.push(Key { looks: Looks::Dashes(Palette::INK), text: with_value("payload", last, PayloadBytes) });
+    }
+    if !mapped.is_empty() {
+        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: none_or("mapped", &mapped) });
+    }
+    if samples.iter().any(|sample| {
+        sample
+            .values
+            .get(ResidentPayloadBytes)
+            .is_some_and(|resident| sample.values.get(MappedPayloadBytes) > Some(resident))
+    }) {
+        keys.push(Key { looks: Looks::Fill(Palette::ABSENT_PAYLOAD), text: "mapped, not resident".to_owned() });
+    }
+    if !resident.is_empty() {
+        keys.push(Key { looks: Looks::Fill(Palette::SKY), text: "resident in host memory".to_owned() });
+    }
+    header(scene, panel, "Payload", keys);
+    let names = [(PayloadBytes, "payload"), (MappedPayloadBytes, "mapped"), (ResidentPayloadBytes, "resident payload")];
+    absent(scene, notes, run, panel, &names);
+    scale
+}
+
+fn resident_set(
+    scene: &mut Scene,
+    run: &Run,
+    table: &StageTable,
+    axis: &TimeAxis,
+    panel: Panel,
+    notes: &mut Vec<Text>,
+) {
+    use Metric::{RssAnonBytes, RssBytes, RssFileBytes, RssShmemBytes};
+    let samples = &run.samples;
+    let anon = series::stretches(samples, |values| values.get(RssAnonBytes));
+    let file = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes]));
+    let shmem = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes, RssShmemBytes]));
+    let total = series::stretches(samples, |values| values.get(RssBytes));
+    let largest =
+        [&anon, &file, &shmem, &total].into_iter().map(|stretches| series::largest(stretches)).fold(0.0, f64::max);
+    let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
+
+    grid(scene, axis, &scale, !(anon.is_empty() && total.is_empty()));
+    // From the highest of the stack down, each over the one before.
+    fill(scene, axis, &scale, &shmem, straight, Palette::PURPLE);
+    fill(scene, axis, &scale, &file, straight, Palette::SKY);
+    fill(scene, axis, &scale, &anon, straight, Palette::GREEN);
+    stroke(scene, axis, &scale, &total, straight, Palette::INK, 3);
+
+    let mut keys = Vec::new();
+    let mut entry = |known: &[Stretch], looks, text: &str| {
+        if !known.is_empty() {
+            keys.push(Key { looks, text: text.to_owned() });
+        }
+    };
+    let peak = table.last_stage_reached().and_then(|row| row.peak(RssBytes)).and_then(|peak| peak.low);
+    let text = match peak {
+        Some(peak) => format!("all, peak ≥ {}", units::bytes(peak)),
+        None => "all".to_owned(),
+    };
+    entry(&total, Looks::Line(Palette::INK), &text);
+    entry(&shmem, Looks::Fill(Palette::PURPLE), "shared memory");
+    entry(&file, Looks::Fill(Palette::SKY), "file-backed");
+    entry(&anon, Looks::Fill(Palette::GREEN), "anonymous");
+    header(scene, panel, "Resident set of the processes, summed", keys);
+    let names = [
+        (RssBytes, "resident set"),
+        (RssAnonBytes, "anonymous"),
+        (RssFileBytes, "file-backed"),
+        (RssShmemBytes, "shared memory"),
+    ];
+    absent(scene, notes, run, panel, &names);
+}
+
+fn faults(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
+    use Metric::{MajorFaults, MinorFaults};
+    let least = least_interval(run);
+    let minor = series::rates(&run.samples, MinorFaults, least);
+    let major = series::rates(&run.samples, MajorFaults, least);
+    let largest = series::largest(&minor).max(series::largest(&major));
+    let scale = ValueAxis::new(Quantity::PerSecond, largest, panel.top, panel.bottom);
+    grid(scene, axis, &scale, !(minor.is_empty() && major.is_empty()));
+    fill(scene, axis, &scale, &minor, series::led, Palette::ORANGE);
+    stroke_above_zero(scene, axis, &scale, &major, Palette::VERMILION);
+    let mut keys = Vec::new();
+    if !minor.is_empty() {
+        keys.push(Key { looks: Looks::Fill(Palette::ORANGE), text: none_or("minor", &minor) });
+    }
+    if !major.is_empty() {
+        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: none_or("major", &major) });
+    }
+    header(scene, panel, "Page faults", keys);
+    absent(scene, notes, run, panel, &[(MinorFaults, "minor faults"), (MajorFaults, "major faults")]);
+    too_few(notes, run, panel, MinorFaults, minor.is_empty() && major.is_empty());
+}
+
+fn reads(scene: &mut Scene, run: &Run, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
+    use Metric::{RcharBytes, ReadBytes};
+    let least = least_interval(run);
+    let storage = series::rates(&run.samples, ReadBytes, least);
+    let asked = series::rates(&run.samples, RcharBytes, least);
+    let largest = series::largest(&storage).max(series::largest(&asked));
+    let scale = ValueAxis::new(Quantity::BytesPerSecond, largest, panel.top, panel.bottom);
+    grid(scene, axis, &scale, !(storage.is_empty() && asked.is_empty()));
+    fill(scene, axis, &scale, &storage, series::led, Palette::BLUE);
+    stroke_above_zero(scene, axis, &scale, &asked, Palette::ORANGE);
+    let mut keys = Vec::new();
+    if !storage.is_empty() {
+        keys.push(Key { looks: Looks::Fill(Palette::BLUE), text: none_or("from storage", &storage) });
+    }
+    if !asked.is_empty() {
+        keys.push(Key { looks: Looks::Line(Palette::ORANGE), text: none_or("asked for by read()", &asked) });
+    }
+    header(scene, panel, "Reads", keys);
+    absent(scene, notes, run, panel, &[(ReadBytes, "bytes from storage"), (RcharBytes, "bytes asked for")]);
+    too_few(notes, run, panel, ReadBytes, storage.is_empty() && asked.is_empty());
+}
+
+/// The sum of some parts, where all are known.
+fn stack(values: &Values, parts: &[Metric]) -> Option<u64> {
+    parts.iter().try_fold(0u64, |sum, part| sum.checked_add(values.get(*part)?))
+}
+
+/// A name, which says so where all that is known of it is 0.
+fn none_or(name: &str, stretches: &[Stretch]) -> String {
+    if series::largest(stretches) == 0.0 { format!("{name}: none") } else { name.to_owned() }
+}
+
+fn with_value(name: &str, row: Option<&StageRow>, metric: Metric) -> String {
+    match row.and_then(|row| row.values.get(metric)) {
+        Some(value) => format!("{name} {}", units::bytes(value)),
+        None => name.to_owned(),
+    }
+}
+
+/// The level pieces of a stretch: begin, end, value.
+fn levels(stretch: &[(i64, f64)]) -> Vec<(i64, i64, f64)> {
+    let mut levels: Vec<(i64, i64, f64)> = Vec::new();
+    for &(t, value) in stretch {
+        if let Some(level) = levels.last_mut() {
+            level.1 = t;
+            if level.2 == value {
+                continue;
+            }
+        }
+        levels.push((t, t, value));
+    }
+    levels
+}
+
+fn straight(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+    points.to_vec()
+}
+
+type Corners = fn(&[(i32, f64)]) -> Vec<(i32, f64)>;
+
+/// The pixels of a stretch, up to the edge of the picture.
+fn pixels(axis: &TimeAxis, scale: &ValueAxis, stretch: &[(i64, f64)], corners: Corners) -> Vec<Point> {
+    // What is just outside keeps the line going to the edge.
+    let first = stretch.partition_point(|(t, _)| *t < axis.from).saturating_sub(1);
+    let last = (stretch.partition_point(|(t, _)| *t <= axis.to) + 1).min(stretch.len());
+    let columns = series::columns(&stretch[first..last], |t| axis.x(t));
+    let mut pixels: Vec<Point> = corners(&columns).into_iter().map(|(x, value)| (x, scale.y(value))).collect();
+    pixels.dedup();
+    pixels
+}
+
+fn fill(
+    scene: &mut Scene,
+    axis: &TimeAxis,
+    scale: &ValueAxis,
+    stretches: &[Stretch],
+    corners: Corners,
+    colour: Colour,
+) {
+    for stretch in stretches {
+        let mut points = pixels(axis, scale, stretch, corners);
+        let (Some(&first), Some(&last)) = (points.first(), points.last()) else { continue };
+        if first.0 == last.0 {
+            // One sample is a moment: a thin bar, so that it is seen.
+            let top = points.iter().map(|point| point.1).min().unwrap_or(scale.bottom);
+            scene.rect((first.0 - 3, top), (first.0 + 3, scale.bottom), colour);
+            continue;
+        }
+        points.push((last.0, scale.bottom));
+        points.push((first.0, scale.bottom));
+        scene.area(points, colour);
+    }
+}
+
+fn stroke(
+    scene: &mut Scene,
+    axis: &TimeAxis,
+    scale: &ValueAxis,
+    stretches: &[Stretch],
+    corners: Corners,
+    colour: Colour,
+    width: u32,
+) {
+    for stretch in stretches {
+        let points = pixels(axis, scale, stretch, corners);
+        match points[..] {
+            [] => {}
+            [(x, y)] => scene.rect((x - 5, y - 5), (x + 5, y + 5), colour),
+            _ => scene.line(points, colour, width),
+        }
+    }
+}
+
+/// Draws a rate as a line where there is any: along the axis it would look like a second axis.
+fn stroke_above_zero(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, stretches: &[Stretch], colour: Colour) {
+    for stretch in stretches {
+        let points = pixels(axis, scale, stretch, series::led);
+        let mut piece: Vec<Point> = Vec::new();
+        for pair in points.windows(2) {
+            if pair.iter().all(|point| point.1 == scale.bottom) {
+                flush(scene, &mut piece, colour);
+                continue;
+            }
+            if piece.is_empty() {
+                piece.push(pair[0]);
+            }
+            piece.push(pair[1]);
+        }
+        flush(scene, &mut piece, colour);
+    }
+}
+
+fn flush(scene: &mut Scene, piece: &mut Vec<Point>, colour: Colour) {
+    if !piece.is_empty() {
+        scene.line(std::mem::take(piece), colour, 3);
+    }
+}
+
+/// The grid; values have no labels where there are none.
+fn grid(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, known: bool) {
+    for (t, _) in axis.ticks() {
+        let x = axis.x(t);
+        scene.rect((x, scale.top), (x + 2, scale.bottom), Palette::GRID);
+    }
+    let ticks = scale.ticks();
+    for (value, label) in ticks.into_iter().take(if known { usize::MAX } else { 1 }) {
+        let y = scale.y(value);
+        scene.rect((axis.left, y - 1), (axis.right, y + 1), if value == 0.0 { Palette::FRAME } else { Palette::GRID });
+        if known {
+            scene.text((axis.left - 14, y + TICK_EM / 3), Side::Right, TICK_EM, Palette::GREY, label);
+        }
+    }
+}
+
+/// The labels of the time axis, under the last panel.
+pub fn time_axis(scene: &mut Scene, axis: &TimeAxis, bottom: i32) {
+    for (t, label) in axis.ticks() {
+        let x = axis.x(t);
+        scene.rect((x, bottom), (x + 2, bottom + 8), Palette::FRAME);
+        scene.text((x, bottom + 36), Side::Middle, TICK_EM, Palette::GREY, label);
+    }
+}
+
+/// A panel's name, and its key at the right end of the same line.
+fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
+    let y = panel.header;
+    scene.text((super::LEFT, y), Side::Left, NAME_EM, Palette::INK, name);
+    let mut right = super::RIGHT;
+    for key in keys.into_iter().rev() {
+        let width = font::width(&key.text, KEY_EM);
+        scene.text((right, y), Side::Right, KEY_EM, Palette::GREY, key.text);
+        let (from, to) = (right - width - 48, right - width - 12);
+        let middle = y - KEY_EM * 3 / 8;
+        match key.looks {
+            Looks::Fill(colour) => scene.rect((from, middle - 9), (to, middle + 9), colour),
+            Looks::Line(colour) => scene.rect((from, middle - 3), (to, middle + 3), colour),
+            Looks::Dashes(colour) => {
+                scene.rect((from, middle - 2), (from + 15, middle + 1), colour);
+                scene.rect((to - 15, middle - 2), (to, middle + 1), colour);
+            }
+        }
+        right = from - 34;
+    }
+}
+
+/// Says in the panel what it has no values of, and why.
+fn absent(scene: &mut Scene, notes: &mut Vec<Text>, run: &Run, panel: Panel, names: &[(Metric, &str)]) {
+    let missing: Vec<(&str, String)> =
+        names.iter().filter_map(|(metric, name)| Some((*name, never(run, *metric)?))).collect();
+    // Several that are missing for one reason are said at once.
+    let mut lines: Vec<(Vec<&str>, String)> = Vec::new();
+    for (name, reason) in missing {
+        match lines.iter_mut().find(|(_, known)| *known == reason) {
+            Some((names, _)) => names.push(name),
+            None => lines.push((vec![name], reason)),
+        }
+    }
+    let all = lines.iter().map(|(names, _)| names.len()).sum::<usize>() == names.len();
+    if all {
+        scene.hatch((super::LEFT, panel.top), (super::RIGHT, panel.bottom), Palette::GRID);
+    }
+    let room = super::RIGHT - super::LEFT - 60;
+    let rows = ((panel.bottom - panel.top) / 36).max(1) as usize;
+    let middle = (panel.top + panel.bottom) / 2 - (lines.len().min(rows) as i32 - 1) * 18 + KEY_EM / 3;
+    for (index, (names, reason)) in lines.into_iter().take(rows).enumerate() {
+        let text = font::fit(&format!("{} not measured: {reason}", names.join(", ")), KEY_EM, room);
+        let (at, side) = match all {
+            true => (((super::LEFT + super::RIGHT) / 2, middle + 36 * index as i32), Side::Middle),
+            false => ((super::LEFT + 20, panel.top + 32 + 36 * index as i32), Side::Left),
+        };
+        notes.push(Text { at, side, em: KEY_EM, colour: Palette::GREY, text });
+    }
+}
+
+/// Says why there is no rate though there are values.
+fn too_few(notes: &mut Vec<Text>, run: &Run, panel: Panel, metric: Metric, nothing: bool) {
+    if nothing && never(run, metric).is_none() {
+        let at = ((super::LEFT + super::RIGHT) / 2, (panel.top + panel.bottom) / 2 + KEY_EM / 3);
+        let text = "too few samples for a rate".to_owned();
+        notes.push(Text { at, side: Side::Middle, em: KEY_EM, colour: Palette::GREY, text });
+    }
+}
+
+/// A text on a piece of paper, to be read over what lies behind it.
+pub fn note(scene: &mut Scene, text: Text) {
+    let (left, top, right, bottom) = text.bounds();
+    scene.rect((left - 8, top - 5), (right + 8, bottom + 4), Colour(0xffffff, 0.85));
+    scene.shapes.push(super::scene::Shape::Text(text));
+}
+
+/// How much of the payload was resident at each mark, beside its line, where there is room.
+pub fn values_at_marks(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panel: &Panel, scale: &ValueAxis) {
+    let em = KEY_EM;
+    let lines: Vec<i32> = table.reached().filter_map(|row| Some(axis.x(row.at()?.0))).collect();
+    let mut taken: Vec<(i32, i32, i32, i32)> = Vec::new();
+    let mut said = String::new();
+    for (row, &x) in table.reached().zip(&lines) {
+        let Some(resident) = row.values.get(Metric::ResidentPayloadBytes) else { continue };
+        let y = scale.y(resident as f64);
+        let text = format!("{} resident", units::bytes(resident));
+        let width = font::width(&text, em);
+        // Below a level that is high, above one that is low: so that the line itself stays seen.
+        let level = if y < (panel.top + panel.bottom) / 2 { y + em + 16 } else { y - 16 };
+        let places = [(x + 18, level), (x - 18 - width, level), (x + 18, level - 44), (x - 18 - width, level - 44)];
+        let place = places.into_iter().find_map(|(left, baseline)| {
+            let text = Text { at: (left, baseline), side: Side::Left, em, colour: Palette::INK, text: text.clone() };
+            let room = text.bounds();
+            let free = axis.left < room.0 - 8
+                && room.2 + 8 < axis.right
+                && panel.top < room.1
+                && lines.iter().all(|line| *line < room.0 - 8 || room.2 + 8 < *line)
+                && taken.iter().all(|other| {
+                    room.2 + 12 < other.0 || other.2 + 12 < room.0 || room.3 < other.1 || other.3 < room.1
+                });
+            free.then_some((text, room))
+        });
+        if text != said
+            && let Some((text, room)) = place
+        {
+            taken.push(room);
+            said = text.text.clone();
+            note(scene, text);
+        }
+        scene.rect((x - 7, y - 7), (x + 7, y + 7), Palette::PAPER);
+        scene.rect((x - 5, y - 5), (x + 5, y + 5), Palette::BLUE);
+    }
+}

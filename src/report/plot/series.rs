@@ -1,0 +1,198 @@
+//! Samples → lines of pixels. What is absent is a gap. Many samples in one column of pixels keep the first, the
+//! smallest, the largest and the last, so that no peak is lost however long the run.
+
+use crate::clock::At;
+use crate::metric::{Metric, Values};
+use crate::sample::Sample;
+
+/// Values at times, without a gap between the first and the last.
+pub type Stretch = Vec<(i64, f64)>;
+
+/// The stretches over which a figure is known.
+pub fn stretches(samples: &[Sample], figure: impl Fn(&Values) -> Option<u64>) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut open = false;
+    for sample in samples {
+        match figure(&sample.values) {
+            Some(value) => {
+                if !open {
+                    stretches.push(Vec::new());
+                }
+                open = true;
+                if let Some(stretch) = stretches.last_mut() {
+                    stretch.push((sample.t.0, value as f64));
+                }
+            }
+            None => open = false,
+        }
+    }
+    stretches
+}
+
+/// The spans between samples over which a figure is not known, though samples were taken.
+pub fn gaps(samples: &[Sample], figure: impl Fn(&Values) -> Option<u64>) -> Vec<(At, At)> {
+    let mut gaps: Vec<(At, At)> = Vec::new();
+    let mut known_until: Option<At> = None;
+    let mut open = false;
+    for sample in samples {
+        let known = figure(&sample.values).is_some();
+        match (known, open) {
+            (false, false) => gaps.push((known_until.unwrap_or(sample.t), sample.t)),
+            (_, true) => {
+                if let Some(gap) = gaps.last_mut() {
+                    gap.1 = sample.t;
+                }
+            }
+            (true, false) => {}
+        }
+        open = !known;
+        if known {
+            known_until = Some(sample.t);
+        }
+    }
+    gaps
+}
+
+/// How fast a counter grew, in units a second, as a step at the end of each stretch of time.
+///
+/// Samples that an event caused may follow another at once; a rate over so short a time is all noise, so intervals are
+/// joined until they are at least `least` nanoseconds long. A counter that fell has no rate there.
+pub fn rates(samples: &[Sample], counter: Metric, least: i64) -> Vec<Stretch> {
+    let mut rates: Vec<Stretch> = Vec::new();
+    for stretch in stretches(samples, |values| values.get(counter)) {
+        let mut steps: Stretch = Vec::new();
+        let mut begin = stretch[0];
+        for &(t, value) in &stretch[1..] {
+            if t - begin.0 < least.max(1) {
+                continue;
+            }
+            if value < begin.1 {
+                rates.push(std::mem::take(&mut steps));
+            } else {
+                let rate = (value - begin.1) / ((t - begin.0) as f64 / 1e9);
+                if steps.is_empty() {
+                    steps.push((begin.0, rate));
+                }
+                steps.push((t, rate));
+            }
+            begin = (t, value);
+        }
+        rates.push(steps);
+    }
+    rates.retain(|steps| !steps.is_empty());
+    rates
+}
+
+/// The largest value of some stretches.
+pub fn largest(stretches: &[Stretch]) -> f64 {
+    stretches.iter().flatten().map(|(_, value)| *value).fold(0.0, f64::max)
+}
+
+/// Thins a stretch to what its columns of pixels can show.
+pub fn columns(stretch: &[(i64, f64)], x: impl Fn(i64) -> i32) -> Vec<(i32, f64)> {
+    let mut thinned: Vec<(i32, f64)> = Vec::new();
+    let mut rest = stretch;
+    while let Some(&(t, first)) = rest.first() {
+        let column = x(t);
+        let length = rest.iter().take_while(|(t, _)| x(*t) == column).count();
+        let (here, later) = rest.split_at(length);
+        rest = later;
+        let mut smallest = 0;
+        let mut largest = 0;
+        for (index, (_, value)) in here.iter().enumerate() {
+            if *value < here[smallest].1 {
+                smallest = index;
+            }
+            if *value > here[largest].1 {
+                largest = index;
+            }
+        }
+        let mut last = first;
+        thinned.push((column, first));
+        for index in [smallest.min(largest), smallest.max(largest), length - 1] {
+            if here[index].1 != last {
+                last = here[index].1;
+                thinned.push((column, last));
+            }
+        }
+    }
+    thinned
+}
+
+/// The corners of a line that keeps each value until the next one.
+pub fn held(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+    let mut corners: Vec<(i32, f64)> = Vec::with_capacity(points.len() * 2);
+    for &(x, value) in points {
+        if let Some(&(_, before)) = corners.last()
+            && before != value
+        {
+            corners.push((x, before));
+        }
+        corners.push((x, value));
+    }
+    corners
+}
+
+/// The corners of a line in which each value holds back to the one before: a rate is that of the time that led to it.
+pub fn led(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+    let mut corners: Vec<(i32, f64)> = Vec::with_capacity(points.len() * 2);
+    for &(x, value) in points {
+        if let Some(&(before, last)) = corners.last()
+            && last != value
+        {
+            corners.push((before, value));
+        }
+        corners.push((x, value));
+    }
+    corners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(values: &[(i64, Option<u64>)]) -> Vec<Sample> {
+        let sample = |&(t, value): &(i64, Option<u64>)| {
+            let mut values = Values::ABSENT;
+            values.set(Metric::MinorFaults, value);
+            Sample { t: At(t), late_ns: 0, cost_ns: 0, values }
+        };
+        values.iter().map(sample).collect()
+    }
+
+    #[test]
+    fn what_is_absent_is_a_gap() {
+        let samples = samples(&[(0, Some(1)), (1, None), (2, None), (3, Some(4)), (4, Some(5)), (5, None)]);
+        let figure = |values: &Values| values.get(Metric::MinorFaults);
+        assert_eq!(stretches(&samples, figure), [vec![(0, 1.0)], vec![(3, 4.0), (4, 5.0)]]);
+        assert_eq!(gaps(&samples, figure), [(At(0), At(3)), (At(4), At(5))]);
+    }
+
+    #[test]
+    fn a_rate_is_never_taken_over_an_instant() {
+        let second = 1_000_000_000;
+        let samples = samples(&[
+            (0, Some(0)),
+            (second, Some(10)),
+            (second + 1, Some(20)),
+            (2 * second, Some(30)),
+            (2 * second, Some(30)),
+        ]);
+        assert_eq!(
+            rates(&samples, Metric::MinorFaults, second / 2),
+            [vec![(0, 10.0), (second, 10.0), (2 * second, 20.0)]]
+        );
+    }
+
+    #[test]
+    fn a_peak_survives_thinning() {
+        let mut stretch: Stretch = (0..100_000).map(|t| (t, 5.0)).collect();
+        stretch[51_234].1 = 99.0;
+        stretch[51_240].1 = 1.0;
+        let thinned = columns(&stretch, |t| (t / 1000) as i32);
+        assert!(thinned.len() <= 400);
+        assert!(thinned.contains(&(51, 99.0)) && thinned.contains(&(51, 1.0)));
+        assert_eq!(held(&[(0, 1.0), (5, 2.0)]), [(0, 1.0), (5, 1.0), (5, 2.0)]);
+        assert_eq!(led(&[(0, 1.0), (5, 2.0)]), [(0, 1.0), (0, 2.0), (5, 2.0)]);
+    }
+}

@@ -1,0 +1,107 @@
+//! Exact integers as people read them: three significant digits and a unit. For reports only; files keep the integers.
+
+use crate::clock::At;
+
+/// A binary unit of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteUnit {
+    pub name: &'static str,
+    pub bytes: u64,
+}
+
+const BYTE_UNITS: [ByteUnit; 6] = [
+    ByteUnit { name: "B", bytes: 1 },
+    ByteUnit { name: "KiB", bytes: 1 << 10 },
+    ByteUnit { name: "MiB", bytes: 1 << 20 },
+    ByteUnit { name: "GiB", bytes: 1 << 30 },
+    ByteUnit { name: "TiB", bytes: 1 << 40 },
+    ByteUnit { name: "PiB", bytes: 1 << 50 },
+];
+
+/// The unit in which a number of bytes has one to four digits before the point.
+pub fn byte_unit(bytes: u64) -> ByteUnit {
+    BYTE_UNITS.into_iter().rev().find(|unit| bytes >= unit.bytes).unwrap_or(BYTE_UNITS[0])
+}
+
+/// Bytes: `4 GiB` where that is exact, else `1.42 GiB`.
+pub fn bytes(bytes: u64) -> String {
+    let unit = byte_unit(bytes);
+    format!("{} {}", bytes_in(bytes, unit), unit.name)
+}
+
+/// Bytes as a number of a given unit.
+pub fn bytes_in(bytes: u64, unit: ByteUnit) -> String {
+    if bytes.is_multiple_of(unit.bytes) {
+        return (bytes / unit.bytes).to_string();
+    }
+    significant(bytes as f64 / unit.bytes as f64)
+}
+
+/// Three significant digits, at most two of them behind the point; what would show as nothing is said to be less.
+pub fn significant(value: f64) -> String {
+    match value {
+        v if v == 0.0 => "0".to_owned(),
+        v if v < 0.005 => "<0.01".to_owned(),
+        v if v < 9.995 => format!("{v:.2}"),
+        v if v < 99.95 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// A count: `974`, `65.5k`, `1.31M`.
+pub fn count(count: u64) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        1_000..999_500 => format!("{}k", significant(count as f64 / 1e3)),
+        999_500..999_500_000 => format!("{}M", significant(count as f64 / 1e6)),
+        _ => format!("{}G", significant(count as f64 / 1e9)),
+    }
+}
+
+/// A time since start.
+pub fn time(at: At) -> String {
+    if at.0 < 0 { format!("-{}", duration(at.0.unsigned_abs())) } else { duration(at.0.unsigned_abs()) }
+}
+
+/// A length of time in nanoseconds.
+pub fn duration(ns: u64) -> String {
+    match ns {
+        0 => "0 s".to_owned(),
+        1..1_000 => format!("{ns} ns"),
+        1_000..999_500 => format!("{} µs", significant(ns as f64 / 1e3)),
+        999_500..999_500_000 => format!("{} ms", significant(ns as f64 / 1e6)),
+        _ => format!("{} s", significant(ns as f64 / 1e9)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_keep_three_digits() {
+        for (value, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (205 * 1024 + 1, "205 KiB"),
+            (1_524_713_390, "1.42 GiB"),
+            (4 << 30, "4 GiB"),
+            (u64::MAX, "16384 PiB"),
+        ] {
+            assert_eq!(bytes(value), shown);
+        }
+        assert_eq!(bytes_in(205 * 1024, byte_unit(256 << 20)), "0.20");
+        assert_eq!(bytes_in(1, byte_unit(256 << 20)), "<0.01");
+    }
+
+    #[test]
+    fn times_and_counts_have_units() {
+        assert_eq!(duration(12_345_678), "12.3 ms");
+        assert_eq!(duration(999_900_000), "1.00 s");
+        assert_eq!(time(At(-5_000)), "-5.00 µs");
+        assert_eq!(count(974), "974");
+        assert_eq!(count(65_537), "65.5k");
+        assert_eq!(count(999_999), "1.00M");
+    }
+}

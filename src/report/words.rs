@@ -1,0 +1,90 @@
+//! What a table says in words, for every report that people read.
+
+use crate::account::{StageRow, StageTable};
+use crate::metric::Metric;
+use crate::run::Run;
+use crate::stage::Status;
+
+use super::text::plain;
+use super::units;
+
+/// The gap between mapped and resident, a sentence a line: how much of the payload was in memory at each stage.
+pub fn gap(table: &StageTable) -> Vec<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    for row in table.reached() {
+        let get = |metric| row.values.get(metric);
+        let stage = plain(&row.outcome.stage);
+        let (Some(payload), Some(resident)) = (get(Metric::PayloadBytes), get(Metric::ResidentPayloadBytes)) else {
+            sentences.push(format!("At {stage} the resident payload is not known."));
+            continue;
+        };
+        let unit = units::byte_unit(payload);
+        let share = format!("{} of {} {}", units::bytes_in(resident, unit), units::bytes_in(payload, unit), unit.name);
+        let mapped = match get(Metric::MappedPayloadBytes) {
+            Some(0) => ", none of it mapped".to_owned(),
+            Some(mapped) if mapped == payload => ", all of it mapped".to_owned(),
+            Some(mapped) => format!(", {} {} of it mapped", units::bytes_in(mapped, unit), unit.name),
+            None => String::new(),
+        };
+        sentences.push(format!("At {stage} {share} of the payload was resident{mapped}."));
+    }
+    sentences
+}
+
+/// What was true at start.
+pub fn condition(run: &Run) -> String {
+    let condition = &run.meta.condition;
+    let known = !condition.artifacts.is_empty();
+    let mut parts =
+        vec![format!("start: {}", if known { plain(&condition.artifacts) } else { "condition unverified".to_owned() })];
+    let artifacts = &run.meta.artifacts;
+    let residents: Option<u64> = artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum();
+    let payloads: Option<u64> = artifacts.iter().map(|artifact| artifact.payload_bytes).sum();
+    if let (false, Some(resident), Some(payload)) = (artifacts.is_empty(), residents, payloads) {
+        parts.push(format!("{} of {} resident", units::bytes(resident), units::bytes(payload)));
+    }
+    match artifacts.as_slice() {
+        [] => {}
+        [one] => parts.push(plain(one.path.rsplit('/').next().unwrap_or(&one.path))),
+        several => parts.push(format!("{} artifacts", several.len())),
+    }
+    if !run.meta.started.is_empty() {
+        parts.push(plain(&run.meta.started));
+    }
+    parts.join(" · ")
+}
+
+/// Where the account ends.
+pub fn stopping_event(run: &Run, table: &StageTable) -> String {
+    match (&run.meta.until, table.stopping_row().and_then(StageRow::at)) {
+        (Some(until), Some(at)) => format!("stopping event {} at {}", plain(until), units::time(at)),
+        (Some(until), None) => format!("stopping event {} not reached", plain(until)),
+        (None, _) => "no stopping event".to_owned(),
+    }
+}
+
+/// What the profiling took: CPU as a share of one core over the run, memory, and how the ticks went.
+pub fn cost(run: &Run) -> Option<String> {
+    let cost = run.meta.cost.as_ref()?;
+    let length = run.meta.exit.as_ref().map(|exit| exit.at.0).or(run.samples.last().map(|sample| sample.t.0));
+    let cpu = match length.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns > 0) {
+        Some(ns) => format!("{}% of a core", units::significant(100.0 * cost.cpu_ns as f64 / ns as f64)),
+        None => format!("{} of CPU", units::duration(cost.cpu_ns)),
+    };
+    Some(format!("profiler: {cpu}, {} of memory", units::bytes(cost.peak_rss_bytes)))
+}
+
+/// Why a stage has no mark.
+pub fn missing(row: &StageRow) -> String {
+    let status = match row.outcome.status {
+        Status::Reached => "reached",
+        Status::NotReached => "not reached",
+        Status::NotApplicable => "not applicable",
+        Status::Unknown => "unknown",
+    };
+    let stage = plain(&row.outcome.stage);
+    match row.outcome.reason.as_str() {
+        "" => format!("{stage}: {status}"),
+        reason => format!("{stage}: {status}: {}", plain(reason)),
+    }
+}
