@@ -29,13 +29,15 @@ if ! python3 -c 'import ensurepip' 2>/dev/null; then
     DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends python3-venv
 fi
 python3 -m venv "$venv"
-# Byte code is compiled at first import, for the modules that are used only.
+# Byte code is compiled at first import and for the modules that are used only: by the check below.
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --only-binary :all: \
     --requirement "$here/requirements.txt"
 "$venv/bin/python" "$here/cuda_stubs.py" "$(echo "$venv"/lib/python3*/site-packages/torch/lib)"
-"$venv/bin/python" - <<'END'
-import numpy, safetensors, torch
+env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" - <<'END'
+import numpy, safetensors.numpy, safetensors.torch, torch
 assert not torch.cuda.is_available()
+with torch.device("meta"):
+    torch.nn.Linear(2, 2).to_empty(device="cpu").load_state_dict(torch.nn.Linear(2, 2).state_dict(), assign=True)
 print(f"real loaders: torch {torch.__version__}, safetensors {safetensors.__version__}, numpy {numpy.__version__}")
 END
 echo "$wanted" > "$stamp"

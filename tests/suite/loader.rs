@@ -75,7 +75,7 @@ impl Load {
             let Some((stage, time)) = line.strip_prefix("stage ").and_then(|line| line.split_once(" t=")) else {
                 continue;
             };
-            let time: u64 = time.parse().unwrap();
+            let time: u64 = time.replace('.', "").parse().unwrap();
             assert!(time >= last, "{:?}", self.lines);
             last = time;
             stages.push(stage);

@@ -25,4 +25,4 @@ def reached(stage):
             os.close(ours)
             if not answered:
                 raise TimeoutError(f"nobody dealt with {stage}")
-    print(f"stage {stage} t={now}", flush=True)
+    print(f"stage {stage} t={now / 1e9:.9f}", flush=True)
