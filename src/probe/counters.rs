@@ -55,9 +55,7 @@ impl Counters {
 }
 
 fn open(event: Software, exclude_kernel: bool) -> Result<Counter, String> {
-    let mut options = Opts::default();
-    options.inherit = Some(Inherit::NewChild);
-    options.on_execve = Some(OnExecve::Enable);
+    let mut options = Opts { inherit: Some(Inherit::NewChild), on_execve: Some(OnExecve::Enable), ..Opts::default() };
     options.exclude.kernel = exclude_kernel;
     options.exclude.hv = exclude_kernel;
     Counter::new(event, (Proc::CURRENT, Cpu::ALL), &options).map_err(|error| match paranoid() {

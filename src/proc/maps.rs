@@ -206,8 +206,15 @@ mod tests {
             let path = folder.path().join(std::ffi::OsStr::from_bytes(name));
             std::fs::copy("/bin/sleep", &path).unwrap();
             let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
+            let pid = child.id() as Pid;
+            // The spawn comes back when the old program is gone, which is before the new one is laid out.
+            let mut stat = crate::proc::ProcFile::of(pid, "stat");
+            let mut buffer = crate::proc::Buffer::new();
+            while !crate::proc::stat::Stat::parse(stat.read(&mut buffer).unwrap()).unwrap().image.is_there() {
+                std::thread::yield_now();
+            }
             let mut text = Vec::new();
-            read(child.id() as Pid, &mut text).unwrap();
+            read(pid, &mut text).unwrap();
             child.kill().unwrap();
             child.wait().unwrap();
             let wanted = path.as_os_str().as_bytes();

@@ -19,6 +19,10 @@ const DELETED: &[u8] = b" (deleted)";
 /// Beyond so many names everything is asked anew.
 const MOST_REMEMBERED: usize = 65_536;
 
+/// What was answered for a path.
+type Answer = (Vec<u8>, Option<ArtifactId>);
+
+/// Finds artifacts by what `/proc` calls them, and remembers the answers.
 pub struct Identities {
     is_model: fn(&OsStr) -> bool,
     known: usize,
@@ -27,7 +31,7 @@ pub struct Identities {
     by_inode: HashMap<(u64, u64), ArtifactId>,
     inodes: HashSet<u64>,
     /// Answers given for (device, inode) of maps, by path.
-    mapped: HashMap<(u64, u64), Vec<(Vec<u8>, Option<ArtifactId>)>>,
+    mapped: HashMap<(u64, u64), Vec<Answer>>,
     /// Answers given for the links of `/proc/PID/fd`.
     open: HashMap<Vec<u8>, Option<ArtifactId>>,
     told: HashSet<PathBuf>,

@@ -70,7 +70,7 @@ struct Holding {
 #[derive(Debug, Default)]
 struct Watched {
     label: String,
-    born_after: u64,
+    born_after: Option<Mono>,
     /// When its mappings were last read, of which program, and at which size.
     read_at: Option<Mono>,
     image: u32,
@@ -83,6 +83,13 @@ struct Watched {
     descriptors_at: Option<Mono>,
     descriptors_image: u32,
     opened: HashSet<ArtifactId>,
+}
+
+impl Watched {
+    /// For how long before `at` its mappings had not been read.
+    fn unread_before(&self, at: Mono) -> Option<u64> {
+        self.read_at.or(self.born_after).map(|since| at.since(since))
+    }
 }
 
 /// Watches mappings of the artifact set.
@@ -136,11 +143,12 @@ impl MappingProbe {
             }
             credit -= self.read_if_due(key, artifacts, rest, &mut found);
         }
-        if credit > 0 && now.since(self.last_turn) >= ROTATION_NS {
-            if let Some(key) = self.in_need(tree, |watched| watched.read_at.is_some_and(|at| at < now)).first() {
-                credit -= self.read_if_due(*key, artifacts, rest, &mut found);
-                self.last_turn = now;
-            }
+        if credit > 0
+            && now.since(self.last_turn) >= ROTATION_NS
+            && let Some(key) = self.in_need(tree, |watched| watched.read_at.is_some_and(|at| at < now)).first()
+        {
+            credit -= self.read_if_due(*key, artifacts, rest, &mut found);
+            self.last_turn = now;
         }
         self.credit_ns = Some(credit);
         self.look_at_descriptors(tree, artifacts, now, &mut found);
@@ -195,7 +203,7 @@ impl MappingProbe {
         }
         for process in tree.processes().filter(|process| !process.has_ended) {
             let watched = self.watched.entry(process.key).or_insert_with(|| Watched {
-                born_after: process.born_after.0,
+                born_after: Some(process.born_after),
                 wanted: true,
                 ..Watched::default()
             });
@@ -211,10 +219,10 @@ impl MappingProbe {
         let gone: Vec<ProcessKey> = self.watched.keys().filter(|key| !is_there(key)).copied().collect();
         for key in gone {
             let Some(watched) = self.watched.remove(&key) else { continue };
-            let since = watched.read_at.map_or(watched.born_after, |at| at.0);
+            let unread = watched.unread_before(now);
             for artifact in watched.holdings.into_keys() {
                 let what = What::Unmapped { pid: key.pid, artifact };
-                found.changes.push((now, Some(now.since(Mono(since))), what));
+                found.changes.push((now, unread, what));
                 self.stale = true;
             }
         }
@@ -251,14 +259,14 @@ impl MappingProbe {
         };
         let at = Mono::now();
         let cost = at.since(begin);
-        let since = watched.read_at.map_or(watched.born_after, |at| at.0);
+        let unread = watched.unread_before(at);
         (watched.read_at, watched.cost_ns, watched.wanted) = (Some(begin), cost, false);
         watched.unread = match outcome {
             // The tree will tell its end.
             Ok(()) | Err(Unread::Gone) => None,
             Err(error) => Some(format!("{}: its /proc/PID/maps cannot be read: {error}", watched.label)),
         };
-        let mut tell = |what| found.changes.push((at, Some(at.since(Mono(since))), what));
+        let mut tell = |what| found.changes.push((at, unread, what));
         for (artifact, holding) in &holdings {
             if watched.holdings.get(artifact) != Some(holding) {
                 tell(What::Mapped {
@@ -307,7 +315,7 @@ impl MappingProbe {
 
     fn read_descriptors(&mut self, key: ProcessKey, found: &mut MappingReading) {
         let Some(watched) = self.watched.get_mut(&key) else { return };
-        let since = watched.descriptors_at.map_or(watched.born_after, |at| at.0);
+        let since = watched.descriptors_at.or(watched.born_after);
         watched.descriptors_at = Some(Mono::now());
         watched.descriptors_image = watched.image;
         // Where this is denied, mappings alone are left to show what is used.
@@ -319,7 +327,7 @@ impl MappingProbe {
             if let Some(artifact) = artifact.filter(|artifact| watched.opened.insert(*artifact)) {
                 let at = Mono::now();
                 self.opened.insert(artifact);
-                found.changes.push((at, Some(at.since(Mono(since))), What::Opened { pid: key.pid, artifact }));
+                found.changes.push((at, since.map(|since| at.since(since)), What::Opened { pid: key.pid, artifact }));
             }
         }
     }
@@ -370,6 +378,9 @@ fn mapped_payload(mapped: &Ranges, artifact: &Artifact) -> Option<u64> {
     artifact.layout.as_ref().ok().map(|layout| mapped.intersection(&layout.payload).len())
 }
 
+/// The mappings of one artifact: where, and each kind of permissions once.
+type Parts = (Vec<std::ops::Range<u64>>, BTreeSet<[u8; 4]>);
+
 /// What a text of maps holds of the artifacts.
 fn holdings(
     text: &[u8],
@@ -377,7 +388,7 @@ fn holdings(
     artifacts: &[Artifact],
     identities: &mut Identities,
 ) -> BTreeMap<ArtifactId, Holding> {
-    let mut parts: BTreeMap<ArtifactId, (Vec<std::ops::Range<u64>>, BTreeSet<[u8; 4]>)> = BTreeMap::new();
+    let mut parts: BTreeMap<ArtifactId, Parts> = BTreeMap::new();
     // Neighbours are mostly parts of one file.
     let mut last: Option<(Mapping<'_>, Option<ArtifactId>)> = None;
     for mapping in Mapping::all(text).filter(Mapping::is_of_file) {

@@ -173,12 +173,11 @@ impl ProcessProbe {
                 entry.memory_unread = Some(format!("{}: /proc/{}/status: {error}", entry.label, key.pid));
             }
         }
-        if self.deaf_parent.is_none() {
-            if let Some(deaf) =
+        if self.deaf_parent.is_none()
+            && let Some(deaf) =
                 parent.and_then(|parent| self.entries.get(&parent)).filter(|parent| parent.ignores_children)
-            {
-                self.deaf_parent = Some(deaf.label.clone());
-            }
+        {
+            self.deaf_parent = Some(deaf.label.clone());
         }
     }
 

@@ -1,0 +1,173 @@
+//! What following a tree costs: the sweep, the process probe and the mapping probe, as CPU time of the thread that does
+//! it.
+//!
+//! `cargo bench --bench tick [-- SECONDS]`: 64 processes of 2,000 mappings each, all of one artifact, at 10 Hz for 20 s;
+//! then one such process at 50 Hz, and one of few mappings.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mprotect};
+use nix::time::{ClockId, clock_gettime};
+use stagemark::artifact::{Artifact, Format, Found, Layout};
+use stagemark::clock::Mono;
+use stagemark::event::Pid;
+use stagemark::launch::supervise::Finals;
+use stagemark::launch::tree::Tree;
+use stagemark::metric::Metric;
+use stagemark::probe::mapping::MappingProbe;
+use stagemark::probe::process::ProcessProbe;
+
+const PAGE: usize = 4096;
+const BUDGET: Duration = Duration::from_micros(200);
+
+fn main() {
+    match std::env::var("TICK_MAPPINGS") {
+        Ok(mappings) => process(mappings.parse().unwrap()),
+        Err(_) => measure(),
+    }
+}
+
+/// One process of the tree, or its root, which starts the others.
+fn process(mappings: usize) {
+    let path = std::env::var_os("TICK_FILE").unwrap();
+    let file = File::open(&path).unwrap();
+    let size = NonZeroUsize::new(mappings.max(1) * PAGE).unwrap();
+    // SAFETY: a new private mapping that nothing reads.
+    #[allow(unsafe_code)]
+    let start = unsafe { mmap(None, size, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, &file, 0) }.unwrap();
+    for page in (1..mappings).step_by(2) {
+        let permissions = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a page of the mapping made above, to which nothing refers.
+        #[allow(unsafe_code)]
+        unsafe { mprotect(start.byte_add(page * PAGE), PAGE, permissions) }.unwrap();
+    }
+    let others: usize = std::env::var("TICK_OTHERS").map_or(0, |others| others.parse().unwrap());
+    let mut children = Vec::new();
+    for _ in 0..others {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .env("TICK_OTHERS", "0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        children.push(child);
+    }
+    println!("ready");
+    // All of them hold the same pipe, and end when the measuring program closes it.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    for mut child in children {
+        child.wait().unwrap();
+    }
+}
+
+fn measure() {
+    let seconds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(20);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("artifact");
+    File::create(&path).unwrap().set_len((2000 * PAGE) as u64).unwrap();
+    follow(&path, 64, 2000, Duration::from_millis(100), seconds);
+    follow(&path, 1, 2000, Duration::from_millis(20), seconds);
+    follow(&path, 1, 2, Duration::from_millis(20), seconds);
+}
+
+fn follow(path: &Path, processes: usize, mappings: usize, interval: Duration, seconds: u64) {
+    let start = Mono::now();
+    let mut root = Command::new(std::env::current_exe().unwrap())
+        .env("TICK_MAPPINGS", mappings.to_string())
+        .env("TICK_OTHERS", (processes - 1).to_string())
+        .env("TICK_FILE", path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(root.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+
+    let artifacts = [artifact(path)];
+    let mask = |argv: &[String]| argv.to_vec();
+    let mut tree = Tree::without_orphans(root.id() as Pid, start, Finals::default(), mask);
+    let mut process_probe = ProcessProbe::new();
+    let mut mapping_probe = MappingProbe::new(|_| false);
+    let mut costs = Vec::new();
+    let mut parts = [Duration::ZERO; 3];
+    let begin = Instant::now();
+    let cpu = thread_time();
+    let mut last = (None, None);
+    for number in 1.. {
+        let times = [
+            thread_time(),
+            {
+                tree.sweep(Mono::now());
+                thread_time()
+            },
+            {
+                last.0 = process_probe.tick(&mut tree, Mono::now()).values.get(Metric::Processes);
+                thread_time()
+            },
+            {
+                let found = mapping_probe.tick(&tree, &artifacts, BUDGET);
+                last.1 = found.reading.values.get(Metric::MappedBytes);
+                thread_time()
+            },
+        ];
+        for (part, pair) in parts.iter_mut().zip(times.windows(2)) {
+            *part += pair[1] - pair[0];
+        }
+        costs.push(times[3] - times[0]);
+        let next = begin + interval * number;
+        if next >= begin + Duration::from_secs(seconds) {
+            break;
+        }
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    let share = |time: Duration| 100.0 * time.as_secs_f64() / begin.elapsed().as_secs_f64();
+    costs.sort_unstable();
+    println!(
+        "{processes} processes of {mappings} mappings every {interval:?}: {:.2}% of a core (sweep {:.2}%, process {:.2}%, \
+         mapping {:.2}%); a tick's CPU time: median {:?}, p99 {:?}, largest {:?}; {} ticks, {:?} processes and {:?} bytes mapped at the end",
+        share(thread_time() - cpu),
+        share(parts[0]),
+        share(parts[1]),
+        share(parts[2]),
+        costs[costs.len() / 2],
+        costs[costs.len() * 99 / 100],
+        costs[costs.len() - 1],
+        costs.len(),
+        last.0.unwrap_or_default(),
+        last.1.unwrap_or_default(),
+    );
+    drop(root.stdin.take());
+    root.wait().unwrap();
+}
+
+/// CPU time of this thread.
+fn thread_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
+
+fn artifact(path: &Path) -> Artifact {
+    let file = File::open(path).unwrap();
+    let stat = file.metadata().unwrap();
+    Artifact {
+        path: path.to_owned(),
+        real_path: path.canonicalize().unwrap(),
+        file: Arc::new(file),
+        size: stat.len(),
+        device: stat.dev(),
+        inode: stat.ino(),
+        modified_ns: 0,
+        found: Found::Declared,
+        format: Format::Raw,
+        layout: Ok(Arc::new(Layout { payload: std::iter::once(0..stat.len()).collect(), ..Layout::default() })),
+        header_digest: None,
+    }
+}
