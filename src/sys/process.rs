@@ -16,6 +16,7 @@ use crate::event::Pid;
 
 nix::ioctl_read_bad!(terminal_get_size, libc::TIOCGWINSZ, libc::winsize);
 nix::ioctl_write_ptr_bad!(terminal_set_size, libc::TIOCSWINSZ, libc::winsize);
+nix::ioctl_read_bad!(bytes_to_read, libc::FIONREAD, libc::c_int);
 nix::ioctl_read!(terminal_get_device, b'T', 0x32, libc::c_uint);
 
 /// How many values a [`SharedPage`] has.
@@ -91,10 +92,13 @@ impl Drop for SharedPage {
 /// standard descriptors. The moment just before exec goes to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds).
 pub fn hand_on(command: &mut Command, given: Given, page: Arc<SharedPage>, slot: usize) {
     let hook = move || {
-        // Signals whose disposition the Rust runtime, the standard library's fork or the launch itself may have
-        // touched. Every other is as it was: a process keeps what is ignored through fork and exec.
-        for signal in [libc::SIGPIPE, libc::SIGCHLD] {
-            set_disposition(signal, given.ignored.contains(signal));
+        // The Rust runtime touches SIGPIPE, the launch SIGCHLD, the C library its own two. What has a handler now has
+        // its default action after exec(3) by itself.
+        for signal in Signals::NUMBERS {
+            let ignore = given.ignored.contains(signal);
+            if ignore || signal == libc::SIGPIPE || signal == libc::SIGCHLD {
+                set_disposition(signal, ignore);
+            }
         }
         for fd in 0..3 {
             if given.was_closed(fd) {
@@ -134,12 +138,27 @@ pub fn detach(command: &mut Command, keep: Vec<RawFd>) {
     unsafe { command.pre_exec(hook) };
 }
 
-/// Sets a signal to be ignored, or to its default action.
+/// Sets a signal to be ignored, or to its default action; also one that the C library keeps for itself.
 pub fn set_disposition(signal: i32, ignore: bool) {
-    let action = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: neither action is code of ours that could run at a wrong moment.
-    unsafe { libc::signal(signal, action) };
+    // The kernel's own structure begins with the action; no flags, no restorer, an empty mask follow.
+    let mut action: KernelAction = [0; 8];
+    action[0] = if ignore { libc::SIG_IGN as u64 } else { libc::SIG_DFL as u64 };
+    // SAFETY: neither action is code that could run at a wrong moment; the kernel reads no further than the array.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &action, std::ptr::null::<KernelAction>(), 8) };
 }
+
+/// Whether a signal is ignored, also one that the C library keeps for itself.
+pub(super) fn is_ignored(signal: i32) -> bool {
+    let mut action: KernelAction = [0; 8];
+    // SAFETY: the kernel writes no further than the array.
+    let result =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, std::ptr::null::<KernelAction>(), &mut action, 8) };
+    result == 0 && action[0] == libc::SIG_IGN as u64
+}
+
+/// At least as large as `struct sigaction` of the kernel (include/linux/signal_types.h) on every 64-bit architecture
+/// that Rust has: action first.
+type KernelAction = [u64; 8];
 
 /// Sets the calling thread's signal mask.
 pub fn set_mask(signals: Signals) {
@@ -249,6 +268,16 @@ pub fn terminal_device(fd: BorrowedFd<'_>) -> Option<u32> {
     // SAFETY: the kernel writes one unsigned integer (ioctl_tty(2)).
     unsafe { terminal_get_device(fd.as_raw_fd(), &mut device) }.ok()?;
     Some(device)
+}
+
+/// How many bytes a pipe holds; 0 if that cannot be said (ioctl FIONREAD, pipe(7)).
+pub fn pipe_content(pipe: BorrowedFd<'_>) -> u32 {
+    let mut bytes = 0;
+    // SAFETY: the kernel writes one integer.
+    match unsafe { bytes_to_read(pipe.as_raw_fd(), &mut bytes) } {
+        Ok(_) => u32::try_from(bytes).unwrap_or(0),
+        Err(_) => 0,
+    }
 }
 
 /// Opens the slave of a pty master, whatever is mounted on `/dev/pts` here (TIOCGPTPEER, Linux ≥ 4.13).
