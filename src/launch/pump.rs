@@ -245,8 +245,9 @@ impl Pump<'_> {
                 Ok(0) => Err(Outcome::Ended),
                 Ok(_) | Err(Errno::EAGAIN) => Ok(()),
                 Err(Errno::EINTR) => continue,
-                // Terminals could not be spliced from for a while (Linux 5.10 and before some of its updates).
-                Err(Errno::EINVAL) => self.fill_by_copy(source, relay),
+                // Terminals could not be spliced from for a while (Linux 5.10 before some of its updates), and a
+                // sandbox may have no such call.
+                Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM) => self.fill_by_copy(source, relay),
                 // EIO: no slave of the pty is open any more.
                 Err(_) => Err(Outcome::Ended),
             };
@@ -328,8 +329,8 @@ impl Pump<'_> {
                     let _ = poll(&mut fds, PollTimeout::NONE);
                     waited = true;
                 }
-                // Opened for appending, or a device that takes no pages.
-                Err(Errno::EINVAL) if self.splices => self.splices = false,
+                // Opened for appending, a device that takes no pages, a sandbox.
+                Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM) if self.splices => self.splices = false,
                 Err(_) => return Err(Outcome::Refused),
             }
         }
@@ -344,7 +345,12 @@ impl Pump<'_> {
         let Some((scratch, scratch_write)) = &self.scratch else { return Err(Errno::EPIPE) };
         let mut buffer = [0; COPIED_CHUNK];
         let most = most.min(COPIED_CHUNK);
-        let seen = tee(head, scratch_write, most, SpliceFFlags::empty())?;
+        let seen = match tee(head, scratch_write, most, SpliceFFlags::empty()) {
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM) => {
+                return move_some(head, destination, &mut buffer[..most]);
+            }
+            seen => seen?,
+        };
         let mut length = 0;
         while length < seen {
             match read(scratch, &mut buffer[length..seen])? {
@@ -369,6 +375,24 @@ impl Pump<'_> {
     }
 }
 
+/// The last resort, where the kernel has none of the calls that move bytes: what was read is written whole.
+fn move_some(head: BorrowedFd<'_>, destination: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let length = read(head, buffer)?;
+    let mut written = 0;
+    while written < length {
+        match write(destination, &buffer[written..length]) {
+            Ok(more) => written += more,
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                let mut fds = [PollFd::new(destination, PollFlags::POLLOUT)];
+                let _ = poll(&mut fds, PollTimeout::NONE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
 fn has_data(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).is_ok()
@@ -381,4 +405,134 @@ fn pack(held: u32, copied: u32) -> u64 {
 
 fn unpack(packed: u64) -> (u32, u32) {
     ((packed >> 32) as u32, packed as u32)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::thread::{self, JoinHandle};
+
+    struct Bench {
+        /// The command's end; `None` once it has been closed.
+        command: Option<File>,
+        reader: Option<File>,
+        log: Option<File>,
+        ends: Ends,
+        pump: JoinHandle<Outcome>,
+    }
+
+    fn pipe() -> (OwnedFd, OwnedFd) {
+        pipe2(OFlag::O_CLOEXEC).unwrap()
+    }
+
+    fn bench(destination: Option<OwnedFd>) -> Bench {
+        let (source, command) = pipe();
+        let (reader, to_reader) = pipe();
+        let (log, to_log) = pipe();
+        let destination = destination.unwrap_or(to_reader);
+        let ends = Ends { source, relay: pipe(), destination, log: Some(to_log), page: SharedPage::new().unwrap() };
+        let pumped = ends.try_clone().unwrap();
+        let pump = thread::spawn(move || carry(pumped));
+        Bench { command: Some(command.into()), reader: Some(reader.into()), log: Some(log.into()), ends, pump }
+    }
+
+    /// Bytes whose order shows.
+    fn pattern(length: u32) -> Vec<u8> {
+        (0..length / 4).flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn collect(file: Option<File>) -> JoinHandle<Vec<u8>> {
+        thread::spawn(move || {
+            let mut all = Vec::new();
+            file.unwrap().read_to_end(&mut all).unwrap();
+            all
+        })
+    }
+
+    #[test]
+    fn destination_and_log_get_the_same() {
+        let mut bench = bench(None);
+        let (reader, log) = (collect(bench.reader.take()), collect(bench.log.take()));
+        bench.command.as_mut().unwrap().write_all(&pattern(3_000_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        assert!(bench.ends.is_delivered());
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(3_000_000));
+        assert!(log.join().unwrap() == pattern(3_000_000));
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_holds_nothing_up_and_its_loss_is_counted() {
+        let mut bench = bench(None);
+        let reader = collect(bench.reader.take());
+        bench.command.as_mut().unwrap().write_all(&pattern(3_000_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        let lost = bench.ends.log_bytes_lost();
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(3_000_000));
+        let kept = collect(bench.log.take()).join().unwrap();
+        assert_eq!(kept.len() as u64 + lost, 3_000_000);
+        assert!(lost > 0 && kept[..] == pattern(3_000_000)[..kept.len()]);
+    }
+
+    #[test]
+    fn a_log_whose_reader_is_gone_changes_nothing() {
+        let mut bench = bench(None);
+        bench.log = None;
+        let reader = collect(bench.reader.take());
+        bench.command.as_mut().unwrap().write_all(&pattern(1_000_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(1_000_000));
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_noticed_without_a_write() {
+        let mut bench = bench(None);
+        bench.reader = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Refused);
+    }
+
+    #[test]
+    fn what_cannot_be_spliced_to_is_written_to() {
+        // A file opened for appending refuses splice(2), as a terminal opened so does.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let appending = File::options().append(true).open(file.path()).unwrap();
+        let mut bench = bench(Some(appending.into()));
+        let log = collect(bench.log.take());
+        bench.command.as_mut().unwrap().write_all(&pattern(300_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        drop(bench.ends);
+        assert!(std::fs::read(file.path()).unwrap() == pattern(300_000));
+        assert!(log.join().unwrap() == pattern(300_000));
+    }
+
+    #[test]
+    fn what_is_not_yet_read_is_not_delivered() {
+        let mut bench = bench(None);
+        // More than the destination and the relay hold.
+        let mut command = bench.command.take().unwrap();
+        let writer = thread::spawn(move || command.write_all(&pattern(1_000_000)));
+        let log = collect(bench.log.take());
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        let held = |file: &Option<File>| pipe_content(file.as_ref().unwrap().as_fd());
+        while held(&bench.reader) < 65_536 || pipe_content(bench.ends.source.as_fd()) == 0 {
+            assert!(std::time::Instant::now() < deadline);
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!bench.ends.is_delivered());
+        let reader = collect(bench.reader.take());
+        writer.join().unwrap().unwrap();
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        assert!(bench.ends.is_delivered());
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(1_000_000));
+        assert!(log.join().unwrap() == pattern(1_000_000));
+    }
 }

@@ -48,7 +48,7 @@ fn helper(part: &str) -> Vec<OsString> {
     // process would end it there.
     vec![
         "env".into(),
-        format!("--block-signal={}", TOLD.join(",")).into(),
+        format!("--block-signal=SIGCHLD,{}", TOLD.join(",")).into(),
         variable.into(),
         own.into(),
         "launch::helper_process".into(),
@@ -63,8 +63,65 @@ fn helper(part: &str) -> Vec<OsString> {
 fn helper_process() {
     match std::env::var("STAGEMARK_TEST_PART").as_deref() {
         Ok("signals") => tell_signals(),
+        Ok("launch") => launch_by_hand(),
         _ => {}
     }
+}
+
+/// What a launch tells its recorder. In a process of its own, for every child of the process is reaped.
+fn launch_by_hand() {
+    use stagemark::event::What;
+    use stagemark::launch::{Command, Control, Finals, Outputs, start, supervise};
+    use stagemark::watch::Observed;
+    let launch = |line: &str, stop: bool| {
+        let mut outputs = Outputs::prepare().unwrap();
+        let sources = outputs.take_sources();
+        let argv = ["sh", "-c", line].map(OsString::from).to_vec();
+        let before = stagemark::clock::Mono::now();
+        let started = start(&Command { argv, environment: Vec::new() }, &mut outputs).unwrap();
+        assert!(before < started.start && started.start <= stagemark::clock::Mono::now());
+        let (finals, control) = (Finals::new(), Control::new().unwrap());
+        if stop {
+            control.stop();
+        }
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let ended = supervise(&started, &mut outputs, &finals, &control, &sender).unwrap();
+        assert!(outputs.drain(LIMIT));
+        drop(sources);
+        assert_eq!(ended.pid, started.pid);
+        let seen: Vec<_> = receiver
+            .try_iter()
+            .map(|seen| match seen.what {
+                Observed::Event(what) => what,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        (ended, seen, finals)
+    };
+    let (ended, seen, finals) = launch("(sh -c 'exit 3' & ) ; while test -e /proc/$!; do :; done; exit 5", false);
+    assert_eq!((ended.code, ended.signal, ended.status()), (Some(5), None, 5));
+    let pid = ended.pid;
+    assert_eq!(seen.last(), Some(&What::Exit { pid, code: Some(5), signal: None }));
+    assert!(seen.contains(&What::Gone { pid, code: Some(5), signal: None }));
+    let readings = finals.take_all();
+    let ((_, start_time), last) = readings.iter().find(|((of, _), _)| *of == pid).unwrap();
+    let stat = String::from_utf8(last.stat.clone()).unwrap();
+    assert!(stat.starts_with(&format!("{pid} (sh) Z ")), "{stat}");
+    assert_eq!(stat.split(' ').nth(21), Some(start_time.to_string().as_str()));
+    assert!(String::from_utf8(last.io.clone().unwrap()).unwrap().contains("rchar: "));
+
+    let (ended, _, _) = launch("exec sleep 600", true);
+    assert_eq!(ended.status(), 128 + 15);
+    // Neither the root nor its child heeds SIGTERM.
+    let (ended, _, _) = launch("trap '' TERM; sleep 600; sleep 600", true);
+    assert_eq!(ended.status(), 128 + 9);
+}
+
+#[test]
+fn the_recorder_is_told_of_ends_and_can_stop_the_command() {
+    let part = helper("launch");
+    let output = finish(Command::new(&part[0]).args(&part[1..]));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// Prints each signal that comes, until SIGUSR2 comes; then exits with 9.
@@ -527,11 +584,13 @@ fn a_killed_profiler_leaves_the_command_and_its_terminal_whole() {
     // The shell says at once that its job was killed, in the middle of what the job still prints.
     let (_, _) = terminal.wait_for("<status 137>", 0);
     let (all, end) = terminal.wait_for("<end>", 0);
-    let text = String::from_utf8(all[..end].to_vec()).unwrap();
-    let at = text.find("<status 137>\n").unwrap();
-    // Drop what the shell said: its own line or lines, which may have split one of the command's.
-    let said = text[..at].rfind("bash: ").unwrap_or(at);
-    let rest = format!("{}{}", &text[..said], &text[at + "<status 137>\n".len()..]);
+    let mut rest = String::from_utf8(all[..end].to_vec()).unwrap();
+    // Take out what the shell said in two writes, which may have split lines of the command's.
+    for (from, to) in [("bash: line 1: ", "\n"), ("<status 137>", "\n")] {
+        let from = rest.find(from).unwrap();
+        let length = rest[from..].find(to).unwrap() + to.len();
+        rest.replace_range(from..from + length, "");
+    }
     let expected: String = (1..=300_000).map(|i| format!("{i}\n")).chain(["<end>".into()]).collect();
     assert!(rest == expected, "{} bytes instead of {}", rest.len(), expected.len());
     eventually("the command has come to its end", || done.exists().then_some(()));

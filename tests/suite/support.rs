@@ -51,8 +51,7 @@ pub fn folder() -> tempfile::TempDir {
 /// Runs to the end with nothing on standard input; kills and fails after [`LIMIT`].
 pub fn finish(command: &mut Command) -> Output {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let collect =
-        |source: Option<OwnedFd>| std::thread::spawn(move || source.map(|fd| read_all(fd)).unwrap_or_default());
+    let collect = |source: Option<OwnedFd>| std::thread::spawn(move || source.map(read_all).unwrap_or_default());
     let stdout = collect(child.stdout.take().map(OwnedFd::from));
     let stderr = collect(child.stderr.take().map(OwnedFd::from));
     let status = ended(&mut child);
@@ -193,10 +192,13 @@ pub fn signal(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
+/// What was printed so far, and whether that was all.
+type Seen = (Mutex<(Vec<u8>, bool)>, Condvar);
+
 /// A terminal: a session of its own whose controlling terminal is a pty that the test holds the other end of.
 pub struct Terminal {
     master: Arc<File>,
-    seen: Arc<(Mutex<(Vec<u8>, bool)>, Condvar)>,
+    seen: Arc<Seen>,
     leader: Child,
 }
 
