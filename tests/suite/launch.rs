@@ -98,11 +98,14 @@ fn launch_by_hand() {
             .collect();
         (ended, seen, finals)
     };
-    let (ended, seen, finals) = launch("(sh -c 'exit 3' & ) ; while test -e /proc/$!; do :; done; exit 5", false);
+    // It waits for its orphan to be reaped, by us.
+    let line = "p=$( (sh -c 'exit 3' >/dev/null & echo $!) ); while test -e /proc/$p; do sleep 0.01; done; exit 5";
+    let (ended, seen, finals) = launch(line, false);
     assert_eq!((ended.code, ended.signal, ended.status()), (Some(5), None, 5));
     let pid = ended.pid;
     assert_eq!(seen.last(), Some(&What::Exit { pid, code: Some(5), signal: None }));
     assert!(seen.contains(&What::Gone { pid, code: Some(5), signal: None }));
+    assert!(seen.iter().any(|what| matches!(what, What::Gone { code: Some(3), signal: None, .. })), "{seen:?}");
     let readings = finals.take_all();
     let ((_, start_time), last) = readings.iter().find(|((of, _), _)| *of == pid).unwrap();
     let stat = String::from_utf8(last.stat.clone()).unwrap();
@@ -120,8 +123,14 @@ fn launch_by_hand() {
 #[test]
 fn the_recorder_is_told_of_ends_and_can_stop_the_command() {
     let part = helper("launch");
-    let output = finish(Command::new(&part[0]).args(&part[1..]));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    // Files: this binary is no output pump.
+    let folder = folder();
+    let log = folder.path().join("log");
+    let file = File::create(&log).unwrap();
+    let mut command = Command::new(&part[0]);
+    command.args(&part[1..]).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    let status = ended(&mut command.spawn().unwrap());
+    assert!(status.success(), "{}", std::fs::read_to_string(&log).unwrap());
 }
 
 /// Prints each signal that comes, until SIGUSR2 comes; then exits with 9.
@@ -156,6 +165,16 @@ fn tell_signals() {
 fn ready_pid(all: &[u8]) -> i32 {
     let text = String::from_utf8_lossy(all);
     text.split("<ready ").nth(1).unwrap().split('>').next().unwrap().parse().unwrap()
+}
+
+/// Reads until a text has come.
+fn wait_for(out: impl AsFd, seen: &mut Vec<u8>, text: &str) {
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(seen).contains(text) {
+        let length = read_some(&out, &mut buffer);
+        assert!(length > 0, "{text} in {}", String::from_utf8_lossy(seen));
+        seen.extend_from_slice(&buffer[..length]);
+    }
 }
 
 #[test]
@@ -474,19 +493,11 @@ fn signals_sent_to_the_profiler_reach_the_command_once() {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = child.stdout.take().unwrap();
     let mut seen = Vec::new();
-    let mut wait_for = |text: &str| {
-        let mut buffer = [0; 4096];
-        while !String::from_utf8_lossy(&seen).contains(text) {
-            let length = read_some(&out, &mut buffer);
-            assert!(length > 0, "{text} in {}", String::from_utf8_lossy(&seen));
-            seen.extend_from_slice(&buffer[..length]);
-        }
-    };
-    wait_for("<ready ");
+    wait_for(&out, &mut seen, "<ready ");
     let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
     for (count, sent) in signals.into_iter().enumerate() {
         signal(child.id() as i32, sent);
-        wait_for(&format!("<{} {sent} code 0>", count + 1));
+        wait_for(&out, &mut seen, &format!("<{} {sent} code 0>", count + 1));
     }
     assert_eq!(ended(&mut child).code(), Some(9));
 }
@@ -690,17 +701,11 @@ fn as_the_first_process_of_a_container_it_forwards_and_reaps() {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out: OwnedFd = child.stdout.take().unwrap().into();
     let mut seen = Vec::new();
-    let mut buffer = [0; 4096];
-    while !String::from_utf8_lossy(&seen).contains("<ready ") {
-        let length = read_some(&out, &mut buffer);
-        assert!(length > 0);
-        seen.extend_from_slice(&buffer[..length]);
-    }
+    wait_for(&out, &mut seen, "<ready ");
     let first = eventually("the first process", || children_named(child.id() as i32, "stagemark").first().copied());
     signal(first, Signal::SIGTERM);
+    wait_for(&out, &mut seen, "<1 SIGTERM code 0>");
     signal(first, Signal::SIGUSR2);
-    seen.extend(read_all(&out));
-    let text = String::from_utf8_lossy(&seen);
-    assert!(text.contains("SIGTERM") && text.contains("SIGUSR2"), "{text}");
+    wait_for(&out, &mut seen, "<2 SIGUSR2 code 0>");
     assert_eq!(ended(&mut child).code(), Some(9));
 }
