@@ -10,6 +10,11 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
+use stagemark::clock::Mono;
+use stagemark::event::What;
+use stagemark::launch::{Control, Ended, Finals, Outputs, start, supervise};
+use stagemark::watch::Observed;
+
 use crate::support::*;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stagemark");
@@ -42,13 +47,14 @@ const TOLD: [&str; 7] = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "S
 
 /// This test binary as a command that does one of the parts below.
 fn helper(part: &str) -> Vec<OsString> {
+    let blocked = if part == "launch" { &TOLD[..1] } else { &TOLD[..] };
     let own = std::env::current_exe().unwrap();
     let variable = format!("STAGEMARK_TEST_PART={part}");
     // Blocked from the first, in every thread: the test harness has one beside the test's own, and a signal to the
     // process would end it there.
     vec![
         "env".into(),
-        format!("--block-signal=SIGCHLD,{}", TOLD.join(",")).into(),
+        format!("--block-signal=SIGCHLD,{}", blocked.join(",")).into(),
         variable.into(),
         own.into(),
         "launch::helper_process".into(),
@@ -64,40 +70,39 @@ fn helper_process() {
     match std::env::var("STAGEMARK_TEST_PART").as_deref() {
         Ok("signals") => tell_signals(),
         Ok("launch") => launch_by_hand(),
+        Ok("stubborn") => {
+            // SIGTERM is blocked here and so in the command (a shell would unblock it).
+            let (ended, _, _) = launch("exec sleep 600", true);
+            assert_eq!(ended.status(), 128 + 9);
+        }
         _ => {}
     }
 }
 
-/// What a launch tells its recorder. In a process of its own, for every child of the process is reaped.
+/// A launch as the recorder makes one. In a process of its own, for every child of the process is reaped.
+fn launch(line: &str, stop: bool) -> (Ended, Vec<What>, Finals) {
+    let mut outputs = Outputs::prepare().unwrap();
+    let argv = ["sh", "-c", line].map(OsString::from).to_vec();
+    let before = Mono::now();
+    let started = start(&stagemark::launch::Command { argv, environment: Vec::new() }, &mut outputs).unwrap();
+    assert!(before < started.start && started.start <= Mono::now());
+    let (finals, control) = (Finals::new(), Control::new().unwrap());
+    if stop {
+        control.stop();
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let ended = supervise(&started, &mut outputs, &finals, &control, &sender).unwrap();
+    assert!(outputs.drain(LIMIT));
+    assert_eq!(ended.pid, started.pid);
+    let whats = receiver.try_iter().map(|seen| match seen.what {
+        Observed::Event(what) => what,
+        other => panic!("{other:?}"),
+    });
+    (ended, whats.collect(), finals)
+}
+
+/// What a launch tells its recorder.
 fn launch_by_hand() {
-    use stagemark::event::What;
-    use stagemark::launch::{Command, Control, Finals, Outputs, start, supervise};
-    use stagemark::watch::Observed;
-    let launch = |line: &str, stop: bool| {
-        let mut outputs = Outputs::prepare().unwrap();
-        let sources = outputs.take_sources();
-        let argv = ["sh", "-c", line].map(OsString::from).to_vec();
-        let before = stagemark::clock::Mono::now();
-        let started = start(&Command { argv, environment: Vec::new() }, &mut outputs).unwrap();
-        assert!(before < started.start && started.start <= stagemark::clock::Mono::now());
-        let (finals, control) = (Finals::new(), Control::new().unwrap());
-        if stop {
-            control.stop();
-        }
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let ended = supervise(&started, &mut outputs, &finals, &control, &sender).unwrap();
-        assert!(outputs.drain(LIMIT));
-        drop(sources);
-        assert_eq!(ended.pid, started.pid);
-        let seen: Vec<_> = receiver
-            .try_iter()
-            .map(|seen| match seen.what {
-                Observed::Event(what) => what,
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        (ended, seen, finals)
-    };
     // It waits for its orphan to be reaped, by us.
     let line = "p=$( (sh -c 'exit 3' >/dev/null & echo $!) ); while test -e /proc/$p; do sleep 0.01; done; exit 5";
     let (ended, seen, finals) = launch(line, false);
@@ -115,22 +120,28 @@ fn launch_by_hand() {
 
     let (ended, _, _) = launch("exec sleep 600", true);
     assert_eq!(ended.status(), 128 + 15);
-    // Neither the root nor its child heeds SIGTERM.
-    let (ended, _, _) = launch("trap '' TERM; sleep 600; sleep 600", true);
-    assert_eq!(ended.status(), 128 + 9);
 }
 
-#[test]
-fn the_recorder_is_told_of_ends_and_can_stop_the_command() {
-    let part = helper("launch");
-    // Files: this binary is no output pump.
+/// Runs a helper with files as its streams: this binary is no output pump.
+fn assert_helper_succeeds(part: &str) {
     let folder = folder();
     let log = folder.path().join("log");
     let file = File::create(&log).unwrap();
+    let part = helper(part);
     let mut command = Command::new(&part[0]);
     command.args(&part[1..]).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
     let status = ended(&mut command.spawn().unwrap());
     assert!(status.success(), "{}", std::fs::read_to_string(&log).unwrap());
+}
+
+#[test]
+fn the_recorder_is_told_of_ends_and_can_stop_the_command() {
+    assert_helper_succeeds("launch");
+}
+
+#[test]
+fn what_does_not_heed_a_stop_is_killed() {
+    assert_helper_succeeds("stubborn");
 }
 
 /// Prints each signal that comes, until SIGUSR2 comes; then exits with 9.
