@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::output::Outputs;
 use crate::clock::Mono;
 use crate::event::{Pid, text_of};
-use crate::sys::process::{SharedPage, hand_on};
+use crate::sys::process::{Environment, SharedPage, hand_on};
 use crate::sys::startup;
 
 /// What to start.
@@ -83,9 +83,9 @@ pub fn start(command: &Command, outputs: &mut Outputs) -> Result<Started, StartE
     let spawned = {
         let mut process = std::process::Command::new(program);
         process.args(arguments);
-        process.envs(command.environment.iter().map(|(name, value)| (name, value)));
         process.stdout(outputs.give(0)).stderr(outputs.give(1));
-        hand_on(&mut process, startup::given(), Arc::clone(&page), 0);
+        let environment = Environment::with(&command.environment);
+        hand_on(&mut process, startup::given(), environment, Arc::clone(&page), 0);
         process.spawn()
         // Dropping `process` here closes the profiler's copies of the streams' write ends.
     };

@@ -126,9 +126,8 @@ impl Outputs {
         let (log_read, log_write) = large_pipe()?;
         let terminal = matches!(kind, Kind::Terminal);
         let (source, given) = if terminal { pty_like(fd)? } else { large_pipe()? };
-        let relay = if matches!(kind, Kind::Pipe) { None } else { Some(large_pipe()?) };
         let destination = fd.try_clone_to_owned()?;
-        let ends = Ends { source, relay, destination, log: Some(log_write), page: SharedPage::new()? };
+        let ends = Ends { source, relay: large_pipe()?, destination, log: Some(log_write), page: SharedPage::new()? };
         for target in targets {
             self.given[*target] = Some(given.try_clone()?);
         }

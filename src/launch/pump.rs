@@ -20,7 +20,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{pipe2, read, write};
 
 use crate::event::Pid;
-use crate::sys::process::{SharedPage, adopt, close_all_but, detach};
+use crate::sys::process::{SharedPage, adopt, close_all_but, detach, pipe_content};
 
 /// The hidden verb, and the name by which process listings show the process.
 pub const NAME: &str = "output-pump";
@@ -42,8 +42,9 @@ const UNUSABLE: u8 = 4;
 mod slot {
     /// 1 from before bytes leave the source until they are delivered.
     pub const BUSY: usize = 0;
-    /// Bytes at the head of the stream that the log has already, so that a pump that takes over copies no line twice.
-    pub const LOGGED_AHEAD: usize = 1;
+    /// What the log was last given of the relay, so that a pump that takes over copies no line twice: how many bytes
+    /// the relay then held (upper half) and how many of them were copied (lower half).
+    pub const LOGGED: usize = 1;
     /// Bytes that the log missed because its reader did not keep up.
     pub const LOST: usize = 2;
 }
@@ -63,10 +64,10 @@ pub enum Outcome {
 pub struct Ends {
     /// Where the command's bytes come from: a pipe's read end, or a pty's master (not blocking).
     pub source: OwnedFd,
-    /// Both ends of the pipe on the way, where source and destination are not both pipes: splice(2) needs one, and
-    /// the kernel holds a pipe's lock while it writes to a terminal or a socket, which must not be the lock that the
-    /// command's own writes take.
-    pub relay: Option<(OwnedFd, OwnedFd)>,
+    /// Both ends of a pipe on the way. It is filled only when it is empty, so what is still in it tells a pump that
+    /// takes over how far the last one came. And the kernel holds a pipe's lock while it writes from it to a terminal
+    /// or a socket, which must not be the lock that the command's own writes take.
+    pub relay: (OwnedFd, OwnedFd),
     /// Where the caller wanted the bytes.
     pub destination: OwnedFd,
     /// The write end of the pipe that the log is read from.
@@ -79,10 +80,7 @@ impl Ends {
     pub fn try_clone(&self) -> io::Result<Ends> {
         Ok(Ends {
             source: self.source.try_clone()?,
-            relay: match &self.relay {
-                Some((read, write)) => Some((read.try_clone()?, write.try_clone()?)),
-                None => None,
-            },
+            relay: (self.relay.0.try_clone()?, self.relay.1.try_clone()?),
             destination: self.destination.try_clone()?,
             log: self.log.as_ref().map(OwnedFd::try_clone).transpose()?,
             page: SharedPage::open(self.page.as_fd().try_clone_to_owned()?)?,
@@ -96,7 +94,7 @@ impl Ends {
     pub fn is_delivered(&self) -> bool {
         !has_data(self.source.as_fd())
             && self.page.slot(slot::BUSY).load(SeqCst) == 0
-            && !self.relay.as_ref().is_some_and(|(read, _)| has_data(read.as_fd()))
+            && !has_data(self.relay.0.as_fd())
     }
 
     /// Bytes that were delivered and that the log does not have.
@@ -107,11 +105,10 @@ impl Ends {
 
 /// Starts a pump process for these ends.
 pub fn spawn(ends: &Ends) -> io::Result<Pid> {
-    let relay = ends.relay.as_ref();
     // By number: source and destination become 0 and 1.
     let extra: [Option<RawFd>; 4] = [
-        relay.map(|(read, _)| read.as_raw_fd()),
-        relay.map(|(_, write)| write.as_raw_fd()),
+        Some(ends.relay.0.as_raw_fd()),
+        Some(ends.relay.1.as_raw_fd()),
         ends.log.as_ref().map(|log| log.as_raw_fd()),
         Some(ends.page.as_fd().as_raw_fd()),
     ];
@@ -146,7 +143,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let ends = (|| {
         Some(Ends {
             source: adopt(0)?,
-            relay: adopt(relay_read).zip(adopt(relay_write)),
+            relay: (adopt(relay_read)?, adopt(relay_write)?),
             destination: adopt(1)?,
             log: adopt(log),
             page: SharedPage::open(adopt(page)?).ok()?,
@@ -165,24 +162,12 @@ pub fn carry(ends: Ends) -> Outcome {
     let mut pump = Pump { log: ends.log, stalled: false, watch, splices: true, scratch: None, page: &ends.page };
     let destination = ends.destination.as_fd();
     loop {
-        let step = match &ends.relay {
-            None => pump
-                .wait_for(ends.source.as_fd(), destination)
-                .and_then(|()| pump.pass(ends.source.as_fd(), destination)),
-            Some((read, write)) => {
-                let filled = if has_data(read.as_fd()) {
-                    Ok(())
-                } else {
-                    pump.wait_for(ends.source.as_fd(), destination)
-                        .and_then(|()| pump.fill(ends.source.as_fd(), write.as_fd()))
-                };
-                match filled {
-                    // Nothing came after all: the end of the relay's own data is not the end of the stream.
-                    Ok(()) if !has_data(read.as_fd()) => Ok(()),
-                    Ok(()) => pump.pass(read.as_fd(), destination),
-                    Err(stop) => Err(stop),
-                }
-            }
+        let step = if has_data(ends.relay.0.as_fd()) {
+            pump.pass(ends.relay.0.as_fd(), destination)
+        } else {
+            pump.page.slot(slot::LOGGED).store(0, SeqCst);
+            pump.wait_for(ends.source.as_fd(), destination)
+                .and_then(|()| pump.fill(ends.source.as_fd(), ends.relay.1.as_fd()))
         };
         if let Err(outcome) = step {
             pump.set_busy(false);
@@ -260,8 +245,9 @@ impl Pump<'_> {
                 Ok(0) => Err(Outcome::Ended),
                 Ok(_) | Err(Errno::EAGAIN) => Ok(()),
                 Err(Errno::EINTR) => continue,
-                // Terminals could not be spliced from for a while (Linux 5.10 and before some of its updates).
-                Err(Errno::EINVAL) => self.fill_by_copy(source, relay),
+                // Terminals could not be spliced from for a while (Linux 5.10 before some of its updates), and a
+                // sandbox may have no such call.
+                Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM) => self.fill_by_copy(source, relay),
                 // EIO: no slave of the pty is open any more.
                 Err(_) => Err(Outcome::Ended),
             };
@@ -279,32 +265,29 @@ impl Pump<'_> {
         }
     }
 
-    /// Passes on what stands at the head of a pipe, first to the log, then to the destination.
-    fn pass(&mut self, head: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Outcome> {
-        let ahead = self.page.slot(slot::LOGGED_AHEAD);
-        let mut logged = ahead.load(SeqCst) as usize;
-        if logged == 0 {
-            logged = self.copy_to_log(head)?;
-            ahead.store(logged as u64, SeqCst);
+    /// Passes on what the relay holds, first to the log, then to the destination. At least one byte.
+    fn pass(&mut self, relay: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Outcome> {
+        self.set_busy(true);
+        let held = pipe_content(relay).max(1);
+        let (held_then, copied_then) = unpack(self.page.slot(slot::LOGGED).load(SeqCst));
+        // What has left the relay since was copied too; the log is ahead by the rest.
+        let mut ahead = copied_then.saturating_sub(held_then.saturating_sub(held)) as usize;
+        if ahead == 0 {
+            ahead = self.copy_to_log(relay)?;
+            self.page.slot(slot::LOGGED).store(pack(held, ahead as u32), SeqCst);
         }
-        if logged == 0 {
-            let moved = self.carry_some(head, destination, CHUNK)?;
-            if self.log.is_some() {
-                self.page.slot(slot::LOST).fetch_add(moved as u64, SeqCst);
-            }
-            return Ok(());
-        }
-        while logged > 0 {
-            logged -= self.carry_some(head, destination, logged)?.min(logged);
-            ahead.store(logged as u64, SeqCst);
+        let most = if ahead == 0 { held as usize } else { ahead };
+        let moved = self.carry_some(relay, destination, most)?;
+        if ahead == 0 && self.log.is_some() {
+            self.page.slot(slot::LOST).fetch_add(moved as u64, SeqCst);
         }
         Ok(())
     }
 
-    /// Copies what stands at the head of a pipe to the log; says how much, 0 if the log takes none.
-    fn copy_to_log(&mut self, head: BorrowedFd<'_>) -> Result<usize, Outcome> {
+    /// Copies what the relay holds to the log; says how much, 0 if the log takes none.
+    fn copy_to_log(&mut self, relay: BorrowedFd<'_>) -> Result<usize, Outcome> {
         while let Some(log) = &self.log {
-            match tee(head, log, CHUNK, SpliceFFlags::SPLICE_F_NONBLOCK) {
+            match tee(relay, log, CHUNK, SpliceFFlags::SPLICE_F_NONBLOCK) {
                 Ok(0) => return Err(Outcome::Ended),
                 Ok(copied) => {
                     self.stalled = false;
@@ -324,7 +307,7 @@ impl Pump<'_> {
         Ok(0)
     }
 
-    /// Moves up to `most` bytes from the head of a pipe to the destination, at least one.
+    /// Moves up to `most` bytes, which must be there, from a pipe to the destination; at least one.
     fn carry_some(&mut self, head: BorrowedFd<'_>, destination: BorrowedFd<'_>, most: usize) -> Result<usize, Outcome> {
         let mut waited = false;
         loop {
@@ -346,8 +329,8 @@ impl Pump<'_> {
                     let _ = poll(&mut fds, PollTimeout::NONE);
                     waited = true;
                 }
-                // Opened for appending, or a device that takes no pages.
-                Err(Errno::EINVAL) if self.splices => self.splices = false,
+                // Opened for appending, a device that takes no pages, a sandbox.
+                Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM) if self.splices => self.splices = false,
                 Err(_) => return Err(Outcome::Refused),
             }
         }
@@ -362,7 +345,12 @@ impl Pump<'_> {
         let Some((scratch, scratch_write)) = &self.scratch else { return Err(Errno::EPIPE) };
         let mut buffer = [0; COPIED_CHUNK];
         let most = most.min(COPIED_CHUNK);
-        let seen = tee(head, scratch_write, most, SpliceFFlags::empty())?;
+        let seen = match tee(head, scratch_write, most, SpliceFFlags::empty()) {
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM) => {
+                return move_some(head, destination, &mut buffer[..most]);
+            }
+            seen => seen?,
+        };
         let mut length = 0;
         while length < seen {
             match read(scratch, &mut buffer[length..seen])? {
@@ -387,8 +375,164 @@ impl Pump<'_> {
     }
 }
 
+/// The last resort, where the kernel has none of the calls that move bytes: what was read is written whole.
+fn move_some(head: BorrowedFd<'_>, destination: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let length = read(head, buffer)?;
+    let mut written = 0;
+    while written < length {
+        match write(destination, &buffer[written..length]) {
+            Ok(more) => written += more,
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                let mut fds = [PollFd::new(destination, PollFlags::POLLOUT)];
+                let _ = poll(&mut fds, PollTimeout::NONE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
 fn has_data(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).is_ok()
         && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN))
+}
+
+fn pack(held: u32, copied: u32) -> u64 {
+    u64::from(held) << 32 | u64::from(copied)
+}
+
+fn unpack(packed: u64) -> (u32, u32) {
+    ((packed >> 32) as u32, packed as u32)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::thread::{self, JoinHandle};
+
+    struct Bench {
+        /// The command's end; `None` once it has been closed.
+        command: Option<File>,
+        reader: Option<File>,
+        log: Option<File>,
+        ends: Ends,
+        pump: JoinHandle<Outcome>,
+    }
+
+    fn pipe() -> (OwnedFd, OwnedFd) {
+        pipe2(OFlag::O_CLOEXEC).unwrap()
+    }
+
+    fn bench(destination: Option<OwnedFd>) -> Bench {
+        let (source, command) = pipe();
+        let (reader, to_reader) = pipe();
+        let (log, to_log) = pipe();
+        let destination = destination.unwrap_or(to_reader);
+        let ends = Ends { source, relay: pipe(), destination, log: Some(to_log), page: SharedPage::new().unwrap() };
+        let pumped = ends.try_clone().unwrap();
+        let pump = thread::spawn(move || carry(pumped));
+        Bench { command: Some(command.into()), reader: Some(reader.into()), log: Some(log.into()), ends, pump }
+    }
+
+    /// Bytes whose order shows.
+    fn pattern(length: u32) -> Vec<u8> {
+        (0..length / 4).flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn collect(file: Option<File>) -> JoinHandle<Vec<u8>> {
+        thread::spawn(move || {
+            let mut all = Vec::new();
+            file.unwrap().read_to_end(&mut all).unwrap();
+            all
+        })
+    }
+
+    #[test]
+    fn destination_and_log_get_the_same() {
+        let mut bench = bench(None);
+        let (reader, log) = (collect(bench.reader.take()), collect(bench.log.take()));
+        bench.command.as_mut().unwrap().write_all(&pattern(3_000_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        assert!(bench.ends.is_delivered());
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(3_000_000));
+        assert!(log.join().unwrap() == pattern(3_000_000));
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_holds_nothing_up_and_its_loss_is_counted() {
+        let mut bench = bench(None);
+        let reader = collect(bench.reader.take());
+        bench.command.as_mut().unwrap().write_all(&pattern(3_000_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        let lost = bench.ends.log_bytes_lost();
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(3_000_000));
+        let kept = collect(bench.log.take()).join().unwrap();
+        assert_eq!(kept.len() as u64 + lost, 3_000_000);
+        assert!(lost > 0 && kept[..] == pattern(3_000_000)[..kept.len()]);
+    }
+
+    #[test]
+    fn a_log_whose_reader_is_gone_changes_nothing() {
+        let mut bench = bench(None);
+        bench.log = None;
+        let reader = collect(bench.reader.take());
+        bench.command.as_mut().unwrap().write_all(&pattern(1_000_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(1_000_000));
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_noticed_without_a_write() {
+        let mut bench = bench(None);
+        bench.reader = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Refused);
+    }
+
+    #[test]
+    fn what_cannot_be_spliced_to_is_written_to() {
+        // A file opened for appending refuses splice(2), as a terminal opened so does.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let appending = File::options().append(true).open(file.path()).unwrap();
+        let mut bench = bench(Some(appending.into()));
+        let log = collect(bench.log.take());
+        bench.command.as_mut().unwrap().write_all(&pattern(300_000)).unwrap();
+        bench.command = None;
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        drop(bench.ends);
+        assert!(std::fs::read(file.path()).unwrap() == pattern(300_000));
+        assert!(log.join().unwrap() == pattern(300_000));
+    }
+
+    #[test]
+    fn what_is_not_yet_read_is_not_delivered() {
+        let mut bench = bench(None);
+        // More than the destination and the relay hold.
+        let mut command = bench.command.take().unwrap();
+        let writer = thread::spawn(move || command.write_all(&pattern(1_000_000)));
+        let log = collect(bench.log.take());
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        let held = |file: &Option<File>| pipe_content(file.as_ref().unwrap().as_fd());
+        while held(&bench.reader) < 65_536 || pipe_content(bench.ends.source.as_fd()) == 0 {
+            assert!(std::time::Instant::now() < deadline);
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!bench.ends.is_delivered());
+        let reader = collect(bench.reader.take());
+        writer.join().unwrap().unwrap();
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        assert!(bench.ends.is_delivered());
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(1_000_000));
+        assert!(log.join().unwrap() == pattern(1_000_000));
+    }
 }

@@ -180,6 +180,7 @@ pub fn supervise(
     let mut wake = Wake::default();
     let mut kill_at: Option<Instant> = None;
     loop {
+        let looked = Mono::now();
         if let Some(ended) = reap_all(root.as_raw(), outputs, finals, sender, &wake) {
             return Ok(ended);
         }
@@ -201,7 +202,7 @@ pub fn supervise(
         if inbox.is_none() || threads {
             limit = Some(limit.map_or(BLIND_LOOK, |limit| limit.min(BLIND_LOOK)));
         }
-        wake = wait(inbox.as_ref().map(|inbox| inbox.as_fd()), control.0.as_fd(), limit);
+        wake = wait(inbox.as_ref().map(|inbox| inbox.as_fd()), control.0.as_fd(), limit, looked);
 
         let mut resized = false;
         while let Some(notice) = inbox.as_ref().and_then(Inbox::next) {
@@ -232,14 +233,18 @@ impl Wake {
     }
 }
 
-/// Waits for one of the descriptors, or until the time is over.
-fn wait(inbox: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>, limit: Option<Duration>) -> Wake {
+/// Waits for one of the descriptors, or until the time is over. `looked`: when nothing was found to have happened.
+fn wait(inbox: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>, limit: Option<Duration>, looked: Mono) -> Wake {
     let mut fds = vec![PollFd::new(control, PollFlags::POLLIN)];
     fds.extend(inbox.map(|inbox| PollFd::new(inbox, PollFlags::POLLIN)));
     // Rounded up: a wait that is too short would be a busy one.
     let timeout = limit.map_or(PollTimeout::NONE, |limit| {
         PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
     });
+    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        // Something came while the loop was awake.
+        return Wake { delay: Some(0), at: Some(looked) };
+    }
     let before = run_delay();
     if poll(&mut fds, timeout).is_err_and(|error| error != nix::errno::Errno::EINTR) {
         std::thread::sleep(BLIND_LOOK);

@@ -1,7 +1,9 @@
 //! Processes, signals and file descriptors beyond what nix wraps.
 
+use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::NonNull;
@@ -16,6 +18,7 @@ use crate::event::Pid;
 
 nix::ioctl_read_bad!(terminal_get_size, libc::TIOCGWINSZ, libc::winsize);
 nix::ioctl_write_ptr_bad!(terminal_set_size, libc::TIOCSWINSZ, libc::winsize);
+nix::ioctl_read_bad!(bytes_to_read, libc::FIONREAD, libc::c_int);
 nix::ioctl_read!(terminal_get_device, b'T', 0x32, libc::c_uint);
 
 /// How many values a [`SharedPage`] has.
@@ -88,13 +91,16 @@ impl Drop for SharedPage {
 }
 
 /// Makes `command`, once forked, give back what this process was given: signal dispositions and mask, and closed
-/// standard descriptors. The moment just before exec goes to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds).
-pub fn hand_on(command: &mut Command, given: Given, page: Arc<SharedPage>, slot: usize) {
+/// standard descriptors; and gives it an environment, in which its program is looked up too. The moment just before exec goes to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds).
+pub fn hand_on(command: &mut Command, given: Given, environment: Environment, page: Arc<SharedPage>, slot: usize) {
     let hook = move || {
-        // Signals whose disposition the Rust runtime, the standard library's fork or the launch itself may have
-        // touched. Every other is as it was: a process keeps what is ignored through fork and exec.
-        for signal in [libc::SIGPIPE, libc::SIGCHLD] {
-            set_disposition(signal, given.ignored.contains(signal));
+        // The Rust runtime touches SIGPIPE, the launch SIGCHLD, the C library its own two. What has a handler now has
+        // its default action after exec(3) by itself.
+        for signal in Signals::NUMBERS {
+            let ignore = given.ignored.contains(signal);
+            if ignore || signal == libc::SIGPIPE || signal == libc::SIGCHLD {
+                set_disposition(signal, ignore);
+            }
         }
         for fd in 0..3 {
             if given.was_closed(fd) {
@@ -103,6 +109,8 @@ pub fn hand_on(command: &mut Command, given: Given, page: Arc<SharedPage>, slot:
                 unsafe { libc::close(fd) };
             }
         }
+        // SAFETY: this is the only thread after fork, and exec comes next.
+        unsafe { environment.install() };
         set_mask(given.blocked);
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes to the structure only.
@@ -114,6 +122,60 @@ pub fn hand_on(command: &mut Command, given: Given, page: Arc<SharedPage>, slot:
     // SAFETY: the hook allocates nothing, takes no lock, and makes only calls that are safe after fork
     // (signal-safety(7)); it cannot panic.
     unsafe { command.pre_exec(hook) };
+}
+
+/// An environment for a command: this process's own, entry for entry and in order, whatever the entries are, but for
+/// variables that are set anew.
+#[derive(Debug)]
+pub struct Environment {
+    /// Points into `_entries`, with a null pointer at the end; as numbers, for pointers may not change threads.
+    pointers: Vec<usize>,
+    _entries: Vec<CString>,
+}
+
+impl Environment {
+    /// This process's environment with `changes` made to it. A change whose name is empty or holds `=`, or which holds
+    /// a zero byte, is left out: no environment can hold it.
+    pub fn with(changes: &[(OsString, OsString)]) -> Environment {
+        unsafe extern "C" {
+            static mut environ: *const *const libc::c_char;
+        }
+        let mut entries = Vec::new();
+        // SAFETY: `environ` is null or points to strings with a null pointer behind the last (environ(7)). This crate
+        // never changes its environment, so nobody does so while it is read.
+        unsafe {
+            let mut entry = environ;
+            while !entry.is_null() && !(*entry).is_null() {
+                entries.push(CStr::from_ptr(*entry).to_owned());
+                entry = entry.add(1);
+            }
+        }
+        for (name, value) in changes {
+            let name = name.as_bytes();
+            let entry = [name, b"=", value.as_bytes()].concat();
+            if name.is_empty() || name.contains(&b'=') {
+                continue;
+            }
+            let Ok(entry) = CString::new(entry) else { continue };
+            entries.retain(|old| old.as_bytes().strip_prefix(name).is_none_or(|rest| rest.first() != Some(&b'=')));
+            entries.push(entry);
+        }
+        let pointers = entries.iter().map(|entry| entry.as_ptr() as usize).chain([0]).collect();
+        Environment { pointers, _entries: entries }
+    }
+
+    /// Makes it the calling process's own, for good.
+    ///
+    /// # Safety
+    ///
+    /// Only one thread may be running (as after fork), and it must exec, or end, before `self` is dropped.
+    unsafe fn install(&self) {
+        unsafe extern "C" {
+            static mut environ: *const *const libc::c_char;
+        }
+        // SAFETY: by the caller's promise nobody else reads or writes it, and what it points to stays.
+        unsafe { environ = self.pointers.as_ptr().cast() };
+    }
 }
 
 /// Makes `command`, once forked, a process that survives this one's session: in a session of its own, every signal
@@ -134,12 +196,27 @@ pub fn detach(command: &mut Command, keep: Vec<RawFd>) {
     unsafe { command.pre_exec(hook) };
 }
 
-/// Sets a signal to be ignored, or to its default action.
+/// Sets a signal to be ignored, or to its default action; also one that the C library keeps for itself.
 pub fn set_disposition(signal: i32, ignore: bool) {
-    let action = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: neither action is code of ours that could run at a wrong moment.
-    unsafe { libc::signal(signal, action) };
+    // The kernel's own structure begins with the action; no flags, no restorer, an empty mask follow.
+    let mut action: KernelAction = [0; 8];
+    action[0] = if ignore { libc::SIG_IGN as u64 } else { libc::SIG_DFL as u64 };
+    // SAFETY: neither action is code that could run at a wrong moment; the kernel reads no further than the array.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &action, std::ptr::null::<KernelAction>(), 8) };
 }
+
+/// Whether a signal is ignored, also one that the C library keeps for itself.
+pub(super) fn is_ignored(signal: i32) -> bool {
+    let mut action: KernelAction = [0; 8];
+    // SAFETY: the kernel writes no further than the array.
+    let result =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, std::ptr::null::<KernelAction>(), &mut action, 8) };
+    result == 0 && action[0] == libc::SIG_IGN as u64
+}
+
+/// At least as large as `struct sigaction` of the kernel (include/linux/signal_types.h) on every 64-bit architecture
+/// that Rust has: action first.
+type KernelAction = [u64; 8];
 
 /// Sets the calling thread's signal mask.
 pub fn set_mask(signals: Signals) {
@@ -216,7 +293,7 @@ fn wait(kind: libc::idtype_t, id: libc::id_t, flags: i32) -> io::Result<Option<D
             (result, info.si_pid(), info.si_code, info.si_status())
         };
         if result == 0 {
-            return Ok((pid != 0).then(|| match code {
+            return Ok((pid != 0).then_some(match code {
                 libc::CLD_EXITED => Death { pid, code: Some(status), signal: None },
                 _ => Death { pid, code: None, signal: Some(status) },
             }));
@@ -249,6 +326,16 @@ pub fn terminal_device(fd: BorrowedFd<'_>) -> Option<u32> {
     // SAFETY: the kernel writes one unsigned integer (ioctl_tty(2)).
     unsafe { terminal_get_device(fd.as_raw_fd(), &mut device) }.ok()?;
     Some(device)
+}
+
+/// How many bytes a pipe holds; 0 if that cannot be said (ioctl FIONREAD, pipe(7)).
+pub fn pipe_content(pipe: BorrowedFd<'_>) -> u32 {
+    let mut bytes = 0;
+    // SAFETY: the kernel writes one integer.
+    match unsafe { bytes_to_read(pipe.as_raw_fd(), &mut bytes) } {
+        Ok(_) => u32::try_from(bytes).unwrap_or(0),
+        Err(_) => 0,
+    }
 }
 
 /// Opens the slave of a pty master, whatever is mounted on `/dev/pts` here (TIOCGPTPEER, Linux ≥ 4.13).
@@ -284,7 +371,19 @@ mod tests {
     }
 
     #[test]
+    fn an_environment_keeps_its_order_and_takes_changes() {
+        let own = Environment::with(&[]);
+        let changed = Environment::with(&[("STAGEMARK_X".into(), "1=2".into()), ("A=B".into(), "".into())]);
+        let (last, before) = changed._entries.split_last().unwrap();
+        assert_eq!(last.as_bytes(), b"STAGEMARK_X=1=2");
+        assert_eq!(before, own._entries);
+        assert_eq!(changed.pointers.len(), own.pointers.len() + 1);
+        assert_eq!(changed.pointers.last(), Some(&0));
+    }
+
+    #[test]
     fn a_dead_child_stays_until_it_is_reaped() {
+        #[allow(clippy::zombie_processes)]
         // Only this child is asked for: other tests of the process have children of their own.
         let child = Command::new("/bin/sh").args(["-c", "kill -40 $$"]).spawn().unwrap();
         let pid = child.id() as Pid;

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use super::process::is_ignored;
+
 /// Signals as a set: bit n − 1 is signal n, the kernel's own layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals(pub u64);
@@ -49,19 +51,12 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 static RECORD: extern "C" fn() = record;
 
 extern "C" fn record() {
-    let mut ignored = 0;
-    // SAFETY: both structures are plain data for which all zeroes is a value; the calls only write to them.
+    let ignored = Signals::NUMBERS.filter(|signal| is_ignored(*signal)).fold(0, |set, signal| set | bit(signal));
+    // SAFETY: the structure is plain data for which all zeroes is a value; the call only writes to it.
     let blocked = unsafe {
-        for signal in Signals::NUMBERS {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            // The two that the C library keeps for itself are refused: not ignored.
-            if libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN {
-                ignored |= 1 << (signal - 1);
-            }
-        }
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
-        Signals::NUMBERS.filter(|signal| libc::sigismember(&mask, *signal) == 1).fold(0, |set, s| set | 1 << (s - 1))
+        Signals::NUMBERS.filter(|signal| libc::sigismember(&mask, *signal) == 1).fold(0, |set, s| set | bit(s))
     };
     // SAFETY: asking for descriptor flags touches nothing.
     let closed = (0..3).filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } < 0).fold(0, |set, fd| set | 1 << fd);
@@ -69,6 +64,10 @@ extern "C" fn record() {
     BLOCKED.store(blocked, Relaxed);
     CLOSED.store(closed, Relaxed);
     RECORDED.store(true, Relaxed);
+}
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
 }
 
 /// What this process was given. Before anything was recorded (a static build whose C library has no `.init_array`):

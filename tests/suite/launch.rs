@@ -1,1 +1,722 @@
 //! The launch is sacred: bytes, terminal, signals, exit status, and nothing that happens to the profiler harms it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::SignalFd;
+
+use stagemark::clock::Mono;
+use stagemark::event::What;
+use stagemark::launch::{Control, Ended, Finals, Outputs, start, supervise};
+use stagemark::watch::Observed;
+
+use crate::support::*;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stagemark");
+
+/// A shell line in which `"$@"` is `stagemark run --quiet … --`.
+fn shell(line: &str, folder: &tempfile::TempDir) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", line, "sh", PROGRAM]).args(run_arguments(folder));
+    command
+}
+
+/// The same line with nothing in the place of the prefix.
+fn bare(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", line, "sh"]);
+    command
+}
+
+/// A line must print the same with and without the profiler.
+fn assert_same(line: &str) -> Vec<u8> {
+    let folder = folder();
+    let (with, without) = (finish(&mut shell(line, &folder)), finish(&mut bare(line)));
+    assert_eq!(String::from_utf8_lossy(&with.stderr), String::from_utf8_lossy(&without.stderr), "{line}");
+    assert_eq!(String::from_utf8_lossy(&with.stdout), String::from_utf8_lossy(&without.stdout), "{line}");
+    assert_eq!(with.status.code(), without.status.code(), "{line}");
+    with.stdout
+}
+
+const TOLD: [&str; 7] = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"];
+
+/// This test binary as a command that does one of the parts below.
+fn helper(part: &str) -> Vec<OsString> {
+    let blocked = if part == "launch" { &TOLD[..1] } else { &TOLD[..] };
+    let own = std::env::current_exe().unwrap();
+    let variable = format!("STAGEMARK_TEST_PART={part}");
+    // Blocked from the first, in every thread: the test harness has one beside the test's own, and a signal to the
+    // process would end it there.
+    vec![
+        "env".into(),
+        format!("--block-signal=SIGCHLD,{}", blocked.join(",")).into(),
+        variable.into(),
+        own.into(),
+        "launch::helper_process".into(),
+        "--exact".into(),
+        "--nocapture".into(),
+        "--test-threads=1".into(),
+    ]
+}
+
+/// Not a test of its own: what `helper` runs.
+#[test]
+fn helper_process() {
+    match std::env::var("STAGEMARK_TEST_PART").as_deref() {
+        Ok("signals") => tell_signals(),
+        Ok("launch") => launch_by_hand(),
+        Ok("stubborn") => {
+            // SIGTERM is blocked here and so in the command (a shell would unblock it).
+            let (ended, _, _) = launch("exec sleep 600", true);
+            assert_eq!(ended.status(), 128 + 9);
+        }
+        _ => {}
+    }
+}
+
+/// A launch as the recorder makes one. In a process of its own, for every child of the process is reaped.
+fn launch(line: &str, stop: bool) -> (Ended, Vec<What>, Finals) {
+    let mut outputs = Outputs::prepare().unwrap();
+    let argv = ["sh", "-c", line].map(OsString::from).to_vec();
+    let before = Mono::now();
+    let started = start(&stagemark::launch::Command { argv, environment: Vec::new() }, &mut outputs).unwrap();
+    assert!(before < started.start && started.start <= Mono::now());
+    let (finals, control) = (Finals::new(), Control::new().unwrap());
+    if stop {
+        control.stop();
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let ended = supervise(&started, &mut outputs, &finals, &control, &sender).unwrap();
+    assert!(outputs.drain(LIMIT));
+    assert_eq!(ended.pid, started.pid);
+    let whats = receiver.try_iter().map(|seen| match seen.what {
+        Observed::Event(what) => what,
+        other => panic!("{other:?}"),
+    });
+    (ended, whats.collect(), finals)
+}
+
+/// What a launch tells its recorder.
+fn launch_by_hand() {
+    // It waits for its orphan to be reaped, by us.
+    let line = "p=$( (sh -c 'exit 3' >/dev/null & echo $!) ); while test -e /proc/$p; do sleep 0.01; done; exit 5";
+    let (ended, seen, finals) = launch(line, false);
+    assert_eq!((ended.code, ended.signal, ended.status()), (Some(5), None, 5));
+    let pid = ended.pid;
+    assert_eq!(seen.last(), Some(&What::Exit { pid, code: Some(5), signal: None }));
+    assert!(seen.contains(&What::Gone { pid, code: Some(5), signal: None }));
+    assert!(seen.iter().any(|what| matches!(what, What::Gone { code: Some(3), signal: None, .. })), "{seen:?}");
+    let readings = finals.take_all();
+    let ((_, start_time), last) = readings.iter().find(|((of, _), _)| *of == pid).unwrap();
+    let stat = String::from_utf8(last.stat.clone()).unwrap();
+    assert!(stat.starts_with(&format!("{pid} (sh) Z ")), "{stat}");
+    assert_eq!(stat.split(' ').nth(21), Some(start_time.to_string().as_str()));
+    assert!(String::from_utf8(last.io.clone().unwrap()).unwrap().contains("rchar: "));
+
+    let (ended, _, _) = launch("exec sleep 600", true);
+    assert_eq!(ended.status(), 128 + 15);
+}
+
+/// Runs a helper with files as its streams: this binary is no output pump.
+fn assert_helper_succeeds(part: &str) {
+    let folder = folder();
+    let log = folder.path().join("log");
+    let file = File::create(&log).unwrap();
+    let part = helper(part);
+    let mut command = Command::new(&part[0]);
+    command.args(&part[1..]).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    let status = ended(&mut command.spawn().unwrap());
+    assert!(status.success(), "{}", std::fs::read_to_string(&log).unwrap());
+}
+
+#[test]
+fn the_recorder_is_told_of_ends_and_can_stop_the_command() {
+    assert_helper_succeeds("launch");
+}
+
+#[test]
+fn what_does_not_heed_a_stop_is_killed() {
+    assert_helper_succeeds("stubborn");
+}
+
+/// Prints each signal that comes, until SIGUSR2 comes; then exits with 9.
+fn tell_signals() {
+    use std::io::Write;
+    let mut set = SigSet::empty();
+    for signal in TOLD {
+        set.add(signal.parse().unwrap());
+    }
+    let inbox = SignalFd::new(&set).unwrap();
+    let mut out = File::from(std::io::stdout().as_fd().try_clone_to_owned().unwrap());
+    writeln!(out, "<ready {}>", std::process::id()).unwrap();
+    let mut count = 0;
+    while let Ok(Some(info)) = inbox.read_signal() {
+        count += 1;
+        let signal = Signal::try_from(info.ssi_signo as i32).unwrap();
+        if signal == Signal::SIGWINCH {
+            count -= 1;
+            let terminal = out.try_clone().unwrap();
+            let size = Command::new("stty").arg("size").stdin(terminal).output().unwrap().stdout;
+            writeln!(out, "<size {}>", String::from_utf8_lossy(&size).trim()).unwrap();
+            continue;
+        }
+        writeln!(out, "<{count} {signal} code {}>", info.ssi_code).unwrap();
+        if signal == Signal::SIGUSR2 {
+            std::process::exit(9);
+        }
+    }
+}
+
+/// The pid that a helper printed in `<ready PID>`.
+fn ready_pid(all: &[u8]) -> i32 {
+    let text = String::from_utf8_lossy(all);
+    text.split("<ready ").nth(1).unwrap().split('>').next().unwrap().parse().unwrap()
+}
+
+/// Reads until a text has come.
+fn wait_for(out: impl AsFd, seen: &mut Vec<u8>, text: &str) {
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(seen).contains(text) {
+        let length = read_some(&out, &mut buffer);
+        assert!(length > 0, "{text} in {}", String::from_utf8_lossy(seen));
+        seen.extend_from_slice(&buffer[..length]);
+    }
+}
+
+#[test]
+fn arguments_arrive_byte_for_byte() {
+    let folder = folder();
+    let argv: Vec<&OsStr> = [&b"printf"[..], b"%s\\0", b"", b"a b", b"\xff\xfe", b"--", b"-x", b"new\nline", b"'\"$"]
+        .into_iter()
+        .map(OsStr::from_bytes)
+        .collect();
+    let output = finish(&mut run_of(&argv, &folder));
+    assert_eq!(output.stdout, b"\0a b\0\xff\xfe\0--\0-x\0new\nline\0'\"$\0");
+    let output = finish(&mut run_of(&["cat", "/proc/self/cmdline"], &folder));
+    assert_eq!(output.stdout, b"cat\0/proc/self/cmdline\0");
+}
+
+#[test]
+fn directory_limits_and_signals_are_inherited() {
+    assert_same(r#""$@" pwd -P"#);
+    assert_same(r#"cd /; "$@" pwd -P"#);
+    assert_same(
+        r#"umask 027; ulimit -n 77; "$@" sh -c 'umask; ulimit -n; ulimit -a; nice; cat /proc/self/oom_score_adj'"#,
+    );
+    assert_same(r#""$@" grep ^Sig.*[kn]: /proc/self/status"#);
+    assert_same(r#"trap '' PIPE HUP; "$@" grep ^Sig.*[kn]: /proc/self/status"#);
+    assert_same(r#"env --block-signal=USR1 --block-signal=TERM "$@" grep ^Sig.*[kn]: /proc/self/status"#);
+    assert_same(r#"env --ignore-signal=INT --ignore-signal=QUIT "$@" grep ^Sig.*[kn]: /proc/self/status"#);
+}
+
+#[test]
+fn the_environment_is_inherited() {
+    // Sorted: what a run adds for notification is left out by name.
+    let listed = |command: &mut Command| -> Vec<Vec<u8>> {
+        let output = finish(command.env("STAGEMARK_TEST_X", OsStr::from_bytes(b"\xff\n=")).env("EMPTY", ""));
+        let own = [&b"NOTIFY_SOCKET="[..], b"STAGEMARK_SOCKET="];
+        output
+            .stdout
+            .split(|byte| *byte == 0)
+            .filter(|entry| !own.iter().any(|name| entry.starts_with(name)))
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let folder = folder();
+    let with = listed(&mut run_of(&["cat", "/proc/self/environ"], &folder));
+    let without = listed(Command::new("cat").arg("/proc/self/environ"));
+    assert_eq!(with, without);
+}
+
+#[test]
+fn a_command_whose_sigchld_is_ignored_keeps_its_status() {
+    let folder = folder();
+    let line = r#"env --ignore-signal=CHLD "$@" sh -c 'grep ^SigIgn /proc/self/status; exit 5'"#;
+    let with = finish(&mut shell(line, &folder));
+    let without = finish(&mut bare(line));
+    assert_eq!(with.status.code(), Some(5));
+    assert_eq!(with.stdout, without.stdout);
+}
+
+#[test]
+fn every_exit_status_is_passed_on() {
+    let folder = folder();
+    for status in 0..=255 {
+        let line = format!("exit {status}");
+        let mut command = run_of(&["sh", "-c", &line], &folder);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        assert_eq!(ended(&mut child).code(), Some(status));
+    }
+}
+
+#[test]
+fn death_by_a_signal_is_told_as_a_shell_tells_it() {
+    let folder = folder();
+    for signal in [1, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15, 31, 34, 40, 64] {
+        let line = format!("ulimit -c 0; kill -{signal} $$");
+        let output = finish(&mut run_of(&["sh", "-c", &line], &folder));
+        assert_eq!(output.status.code(), Some(128 + signal), "signal {signal}");
+    }
+}
+
+#[test]
+fn what_cannot_be_started_has_a_shells_status() {
+    let folder = folder();
+    let output = finish(&mut run_of(&["no-such-program-anywhere"], &folder));
+    assert_eq!(output.status.code(), Some(127));
+    let plain = folder.path().join("plain");
+    std::fs::write(&plain, "x").unwrap();
+    let output = finish(&mut run_of(&[&plain], &folder));
+    assert_eq!(output.status.code(), Some(126));
+    let output = finish(&mut run_of(&[folder.path()], &folder));
+    assert_eq!(output.status.code(), Some(126));
+}
+
+#[test]
+fn a_script_without_an_interpreter_line_runs() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "echo \"$1\"; exit 4\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = finish(&mut run_of(&[script.as_os_str(), OsStr::new("one")], &folder));
+    assert_eq!(output.stdout, b"one\n");
+    assert_eq!(output.status.code(), Some(4));
+}
+
+#[test]
+fn closed_descriptors_stay_closed() {
+    let look = r#"sh -c 'for n in 0 1 2; do test -e /proc/$$/fd/$n && echo $n open || echo $n closed; done >"$0"'"#;
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-", "</dev/null >/dev/null"] {
+        let seen = |prefix: &str, arguments: Vec<OsString>| {
+            let folder = folder();
+            let file = folder.path().join("seen");
+            let line = format!("file=$1; shift; {prefix} {look} \"$file\" {closed}");
+            let mut command = Command::new("sh");
+            command.args(["-c", &line, "sh"]).arg(&file).args(arguments);
+            assert_eq!(finish(&mut command).status.code(), Some(0));
+            std::fs::read_to_string(&file).unwrap()
+        };
+        let folder = folder();
+        let mut prefix = vec![OsString::from(PROGRAM)];
+        prefix.extend(run_arguments(&folder));
+        assert_eq!(seen("\"$@\"", prefix), seen("", Vec::new()), "{closed}");
+    }
+}
+
+#[test]
+fn other_descriptors_are_inherited_and_none_is_added() {
+    let folder = folder();
+    let file = folder.path().join("seven");
+    std::fs::write(&file, "seven").unwrap();
+    let line = format!(r#"exec 7<{}; "$@" sh -c 'cat <&7; ls /proc/$$/fd'"#, file.display());
+    assert!(assert_same(&line).starts_with(b"seven"));
+}
+
+#[test]
+fn two_streams_that_are_one_stay_in_order() {
+    let folder = folder();
+    let print = "i=0; while [ $i -lt 3000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done";
+    let expected: String = (0..3000).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    let output = finish(&mut shell(&format!("exec 2>&1; \"$@\" sh -c '{print}'"), &folder));
+    assert!(output.stdout == expected.as_bytes(), "a pipe");
+    let file = folder.path().join("both");
+    let output = finish(&mut shell(&format!("\"$@\" sh -c '{print}' >{} 2>&1", file.display()), &folder));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(std::fs::read(&file).unwrap() == expected.as_bytes(), "a file");
+}
+
+#[test]
+fn two_streams_that_are_two_stay_apart() {
+    let folder = folder();
+    let output = finish(&mut run_of(&["sh", "-c", "echo out; echo err >&2; exit 7"], &folder));
+    assert_eq!((output.stdout, output.stderr), (b"out\n".to_vec(), b"err\n".to_vec()));
+    assert_eq!(output.status.code(), Some(7));
+}
+
+#[test]
+fn a_file_and_a_device_are_passed_as_they_are() {
+    let folder = folder();
+    let file = folder.path().join("log");
+    std::fs::write(&file, "before\n").unwrap();
+    let line = format!(
+        r#""$@" sh -c 'readlink /proc/$$/fd/1; echo after; readlink /proc/$$/fd/2' >>{} 2>/dev/null"#,
+        file.display()
+    );
+    assert_eq!(finish(&mut shell(&line, &folder)).status.code(), Some(0));
+    let path = std::fs::canonicalize(&file).unwrap();
+    let expected = format!("before\n{}\nafter\n/dev/null\n", path.display());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
+}
+
+#[test]
+fn a_socket_gets_every_byte() {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    let folder = folder();
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    let mut command = run_of(&["seq", "1", "3000000"], &folder);
+    let mut child = command.stdin(Stdio::null()).stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
+    drop(command);
+    let mut reader = Reader::default();
+    reader.read(&ours, u64::MAX);
+    assert_eq!(ended(&mut child).code(), Some(0));
+    assert_eq!(reader.sum(), printed_by(&["seq", "1", "3000000"]));
+}
+
+#[test]
+fn a_destination_that_does_not_block_gets_every_byte() {
+    let folder = folder();
+    let (ours, theirs) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+    let flags = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
+    nix::fcntl::fcntl(&theirs, flags).unwrap();
+    let mut command = run_of(&["seq", "1", "3000000"], &folder);
+    let mut child = command.stdin(Stdio::null()).stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
+    drop(command);
+    let mut reader = Reader::default();
+    reader.read(&ours, u64::MAX);
+    assert_eq!(ended(&mut child).code(), Some(0));
+    assert_eq!(reader.sum(), printed_by(&["seq", "1", "3000000"]));
+}
+
+#[test]
+fn a_large_output_is_the_same() {
+    let folder = folder();
+    let expected = printed_by(&["seq", "1", "32000000"]);
+    assert!(expected.0 > 256 << 20);
+    let mut command = run_of(&["seq", "1", "32000000"], &folder);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut reader = Reader::default();
+    reader.read(child.stdout.take().unwrap(), u64::MAX);
+    assert_eq!(ended(&mut child).code(), Some(0));
+    assert_eq!(reader.sum(), expected);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_command_as_before() {
+    let folder = folder();
+    let line = r#""$@" sh -c 'yes; echo $? >"$0"' FILE | head -n 1"#;
+    let file = folder.path().join("status");
+    let output = finish(&mut shell(&line.replace("FILE", file.to_str().unwrap()), &folder));
+    assert_eq!(output.stdout, b"y\n");
+    let status =
+        eventually("yes has ended", || std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n')));
+    // yes dies by SIGPIPE.
+    assert_eq!(status, "141\n");
+}
+
+#[test]
+fn a_quiet_command_learns_that_its_reader_left() {
+    let folder = folder();
+    let mut command = run_of(&["sh", "-c", "echo one; read line; echo two; echo $? >&2"], &folder);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id() as i32;
+    let mut buffer = [0; 16];
+    let stdout = child.stdout.take().unwrap();
+    assert_eq!(read_some(&stdout, &mut buffer), 4);
+    assert_eq!(children_named(pid, "output-pump").len(), 2);
+    drop(stdout);
+    eventually("the pump has left", || (children_named(pid, "output-pump").len() == 1).then_some(()));
+    drop(child.stdin.take());
+    // The first write after that must fail, not a later one: the shell dies by SIGPIPE.
+    assert_eq!(ended(&mut child).code(), Some(141));
+}
+
+fn terminal(script: &str, argv: &[OsString], raw: bool) -> (Terminal, tempfile::TempDir) {
+    let folder = folder();
+    let mut arguments = vec![OsString::from(PROGRAM)];
+    arguments.extend(run_arguments(&folder));
+    arguments.extend(argv.iter().cloned());
+    (Terminal::start("bash", script, &arguments, raw, (31, 97)), folder)
+}
+
+/// Runs the command, says its status, and stays so that the session goes on.
+const ONCE: &str = r#""$@"; echo "<status $?>"; read line"#;
+
+fn words(text: &[&str]) -> Vec<OsString> {
+    text.iter().map(OsString::from).collect()
+}
+
+#[test]
+fn a_terminal_stays_a_terminal() {
+    let look = "test -t 0 && test -t 1 && test -t 2 && echo three terminals; stty size; stty size <&1; stty size <&2; \
+                tty </dev/tty >/dev/null && echo controlled; ps -o tpgid= -p $$ | tr -d ' '; exit 6";
+    let (terminal, _folder) = terminal(ONCE, &words(&["sh", "-c", look]), false);
+    let (all, _) = terminal.wait_for("<status 6>", 0);
+    let text = String::from_utf8(all).unwrap();
+    let lines: Vec<&str> = text.split("\r\n").collect();
+    assert_eq!(lines[..5], ["three terminals", "31 97", "31 97", "31 97", "controlled"], "{text}");
+    // The foreground group is the session's own, as without the profiler: bash without job control has one group.
+    assert_eq!(lines[5], terminal.leader().to_string());
+}
+
+#[test]
+fn bytes_pass_a_terminal_once_and_unchanged() {
+    let (terminal, _folder) = terminal(ONCE, &words(&["printf", "a\\nb\\r\\nc\\td\\001\\377e\\n"]), true);
+    let (all, end) = terminal.wait_for("<status 0>", 0);
+    assert_eq!(all[..end], b"a\nb\r\nc\td\x01\xffe\n<status 0>"[..]);
+    let (terminal, _folder) = self::terminal(ONCE, &words(&["printf", "a\\nb\\n"]), false);
+    let (all, end) = terminal.wait_for("<status 0>", 0);
+    assert_eq!(all[..end], b"a\r\nb\r\n<status 0>"[..]);
+}
+
+#[test]
+fn a_new_terminal_size_is_seen() {
+    let (terminal, _folder) = terminal(ONCE, &helper("signals"), false);
+    let (_, at) = terminal.wait_for("<ready ", 0);
+    let (all, at) = terminal.wait_for(">", at);
+    terminal.resize((44, 111));
+    let (_, at) = terminal.wait_for("<size 44 111>", at);
+    terminal.resize((45, 112));
+    let (_, at) = terminal.wait_for("<size 45 112>", at);
+    signal(ready_pid(&all), Signal::SIGUSR2);
+    terminal.wait_for("<status 9>", at);
+}
+
+#[test]
+fn a_key_at_the_terminal_signals_once() {
+    let script = r#"trap : INT QUIT; "$@"; echo "<status $?>"; read line"#;
+    let (terminal, _folder) = terminal(script, &helper("signals"), false);
+    let (all, mut at) = terminal.wait_for("<ready ", 0);
+    at = terminal.wait_for(">", at).1;
+    let _ = all;
+    for count in 1..=8 {
+        let (key, name) = if count % 2 == 1 { (b"\x03", "SIGINT") } else { (b"\x1c", "SIGQUIT") };
+        terminal.enter(key);
+        // SI_KERNEL: the terminal's own, not one sent on.
+        at = terminal.wait_for(&format!("<{count} {name} code 128>"), at).1;
+    }
+    let pid = ready_pid(&terminal.wait_for(">", 0).0);
+    signal(pid, Signal::SIGUSR2);
+    // The ninth: none was doubled.
+    terminal.wait_for("<9 SIGUSR2 code 0>", at);
+    terminal.wait_for("<status 9>", at);
+}
+
+#[test]
+fn signals_sent_to_the_profiler_reach_the_command_once() {
+    let folder = folder();
+    let mut command = run_of(&helper("signals"), &folder);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out = child.stdout.take().unwrap();
+    let mut seen = Vec::new();
+    wait_for(&out, &mut seen, "<ready ");
+    let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+    for (count, sent) in signals.into_iter().enumerate() {
+        signal(child.id() as i32, sent);
+        wait_for(&out, &mut seen, &format!("<{} {sent} code 0>", count + 1));
+    }
+    assert_eq!(ended(&mut child).code(), Some(9));
+}
+
+#[test]
+fn a_signal_before_the_command_is_ready_is_not_lost() {
+    let folder = folder();
+    let mut command = run_of(&["sleep", "600"], &folder);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = child.id() as i32;
+    // From here on the profiler itself no longer dies of it.
+    eventually("the signals are held", || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"))?;
+        (u64::from_str_radix(blocked, 16).ok()? >> (libc::SIGTERM - 1) & 1 == 1).then_some(())
+    });
+    signal(pid, Signal::SIGTERM);
+    assert_eq!(ended(&mut child).code(), Some(143));
+}
+
+#[test]
+fn stopping_and_continuing_from_the_terminal_work() {
+    let script = r#"set -m; "$@"; echo "<stopped $?>"; read line; fg >/dev/null; echo "<status $?>"; read line"#;
+    let (terminal, _folder) = terminal(script, &helper("signals"), false);
+    let (_, at) = terminal.wait_for("<ready ", 0);
+    let (all, at) = terminal.wait_for(">", at);
+    let command = ready_pid(&all);
+    let profilers = children_named(terminal.leader(), "stagemark");
+    assert_eq!(profilers.len(), 1);
+    terminal.enter(b"\x1a");
+    // 128 + SIGTSTP.
+    let (_, at) = terminal.wait_for("<stopped 148>", at);
+    assert_eq!(state_of(profilers[0]), Some('T'));
+    eventually("the command has stopped", || (state_of(command) == Some('T')).then_some(()));
+    terminal.enter(b"\n");
+    eventually("the command goes on", || (state_of(command) != Some('T')).then_some(()));
+    eventually("the profiler goes on", || (state_of(profilers[0]) != Some('T')).then_some(()));
+    terminal.enter(b"\x03");
+    let (_, at) = terminal.wait_for("<1 SIGINT code 128>", at);
+    signal(profilers[0], Signal::SIGUSR2);
+    terminal.wait_for("<status 9>", at);
+}
+
+const LONG: [&str; 3] = ["seq", "1", "8000000"];
+
+/// Prints much, then leaves a file behind.
+fn long_job(folder: &tempfile::TempDir) -> (Vec<OsString>, std::path::PathBuf) {
+    let done = folder.path().join("done");
+    let line = format!("{}; echo done >'{}'", LONG.join(" "), done.display());
+    (words(&["sh", "-c", &line]), done)
+}
+
+#[test]
+fn a_killed_profiler_leaves_the_command_and_its_pipe_whole() {
+    let folder = folder();
+    let (argv, done) = long_job(&folder);
+    let mut command = run_of(&argv, &folder);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out = child.stdout.take().unwrap();
+    let mut reader = Reader::default();
+    assert!(!reader.read(&out, 1 << 20));
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert!(!done.exists());
+    assert!(reader.read(&out, u64::MAX));
+    assert_eq!(reader.sum(), printed_by(&LONG));
+    eventually("the command has come to its end", || done.exists().then_some(()));
+}
+
+#[test]
+fn a_killed_profiler_leaves_the_command_and_its_file_whole() {
+    let folder = folder();
+    let (argv, done) = long_job(&folder);
+    let log = folder.path().join("log");
+    let mut command = run_of(&argv, &folder);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(File::create(&log).unwrap()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("something is printed", || (std::fs::metadata(&log).unwrap().len() > 0).then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("the command has come to its end", || done.exists().then_some(()));
+    assert_eq!(sum_of_file(&log), printed_by(&LONG));
+}
+
+#[test]
+fn a_killed_profiler_leaves_the_command_and_its_terminal_whole() {
+    let files = folder();
+    let done = files.path().join("done");
+    let line = format!("seq 1 300000; echo '<end>'; echo done >'{}'", done.display());
+    let (terminal, _folder) = terminal(ONCE, &words(&["sh", "-c", &line]), true);
+    terminal.wait_for("\n2000\n", 0);
+    let profilers = children_named(terminal.leader(), "stagemark");
+    assert_eq!(profilers.len(), 1);
+    signal(profilers[0], Signal::SIGKILL);
+    // The shell says at once that its job was killed, in the middle of what the job still prints.
+    let (_, _) = terminal.wait_for("<status 137>", 0);
+    let (all, end) = terminal.wait_for("<end>", 0);
+    let mut rest = String::from_utf8(all[..end].to_vec()).unwrap();
+    // Take out what the shell said in two writes, which may have split lines of the command's.
+    for (from, to) in [("bash: line 1: ", "\n"), ("<status 137>", "\n")] {
+        let from = rest.find(from).unwrap();
+        let length = rest[from..].find(to).unwrap() + to.len();
+        rest.replace_range(from..from + length, "");
+    }
+    let expected: String = (1..=300_000).map(|i| format!("{i}\n")).chain(["<end>".into()]).collect();
+    assert!(rest == expected, "{} bytes instead of {}", rest.len(), expected.len());
+    eventually("the command has come to its end", || done.exists().then_some(()));
+}
+
+#[test]
+fn a_killed_pump_loses_and_doubles_nothing() {
+    let folder = folder();
+    let mut command = run_of(&["seq", "1", "20000000"], &folder);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out = child.stdout.take().unwrap();
+    let mut reader = Reader::default();
+    let mut killed = Vec::new();
+    for _ in 0..10 {
+        assert!(!reader.read(&out, 8 << 20), "the stream ended before the last kill");
+        let pump = eventually("there is a pump", || {
+            children_named(child.id() as i32, "output-pump").into_iter().find(|pid| !killed.contains(pid))
+        });
+        signal(pump, Signal::SIGKILL);
+        killed.push(pump);
+    }
+    assert!(reader.read(&out, u64::MAX));
+    assert_eq!(ended(&mut child).code(), Some(0));
+    assert_eq!(reader.sum(), printed_by(&["seq", "1", "20000000"]));
+}
+
+#[test]
+fn a_killed_pump_of_a_terminal_loses_and_doubles_nothing() {
+    let (terminal, _folder) = terminal(ONCE, &words(&["seq", "1", "600000"]), true);
+    let mut killed = Vec::new();
+    let mut profilers = Vec::new();
+    for count in 1..=10 {
+        terminal.wait_for(&format!("\n{}\n", count * 20_000), 0);
+        if profilers.is_empty() {
+            profilers = children_named(terminal.leader(), "stagemark");
+        }
+        let pump = eventually("there is a pump", || {
+            children_named(profilers[0], "output-pump").into_iter().find(|pid| !killed.contains(pid))
+        });
+        signal(pump, Signal::SIGKILL);
+        killed.push(pump);
+    }
+    let (all, end) = terminal.wait_for("<status 0>", 0);
+    let all = &all[..end];
+    let expected: String = (1..=600_000).map(|i| format!("{i}\n")).chain(["<status 0>".into()]).collect();
+    assert!(all == expected.as_bytes(), "{} bytes instead of {}", all.len(), expected.len());
+}
+
+#[test]
+fn orphans_are_adopted_and_do_not_steal_the_status() {
+    let folder = folder();
+    // The first orphan ends before the root, the second outlives its own parents and is seen with the profiler as
+    // its parent.
+    let line = "(setsid sh -c 'exit 3' &) ; (setsid sh -c 'exec sleep 600' & echo $! ) ; \
+                sleep 0.2; exit 42";
+    let mut command = run_of(&["sh", "-c", line], &folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let pid = child.id() as i32;
+    let sleeper = eventually("the orphan is the profiler's child", || children_named(pid, "sleep").first().copied());
+    assert_eq!(ended(&mut child).code(), Some(42));
+    // It was not harmed by the end of the launch.
+    assert!(matches!(state_of(sleeper), Some('S')));
+    signal(sleeper, Signal::SIGKILL);
+}
+
+#[test]
+fn adopted_orphans_are_reaped_while_the_command_runs() {
+    let folder = folder();
+    let line = "for i in 1 2 3 4 5 6 7 8; do (sh -c 'exit 1' & ); done; read line; exit 11";
+    let mut command = run_of(&["sh", "-c", line], &folder);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = child.id() as i32;
+    eventually("only the root is left", || {
+        let children: Vec<_> = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+            .ok()?
+            .split_whitespace()
+            .map(|pid| pid.parse::<i32>().unwrap())
+            .collect();
+        let waits = children.len() == 1 && std::fs::read_to_string(format!("/proc/{}/wchan", children[0])).is_ok();
+        waits.then_some(())
+    });
+    drop(child.stdin.take());
+    assert_eq!(ended(&mut child).code(), Some(11));
+}
+
+#[test]
+fn as_the_first_process_of_a_container_it_forwards_and_reaps() {
+    let can = Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).stderr(Stdio::null()).status();
+    if !can.is_ok_and(|status| status.success()) {
+        println!("left out: no pid namespace may be made here");
+        return;
+    }
+    let folder = folder();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", PROGRAM]).args(run_arguments(&folder)).args(helper("signals"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out: OwnedFd = child.stdout.take().unwrap().into();
+    let mut seen = Vec::new();
+    wait_for(&out, &mut seen, "<ready ");
+    let first = eventually("the first process", || children_named(child.id() as i32, "stagemark").first().copied());
+    signal(first, Signal::SIGTERM);
+    wait_for(&out, &mut seen, "<1 SIGTERM code 0>");
+    signal(first, Signal::SIGUSR2);
+    wait_for(&out, &mut seen, "<2 SIGUSR2 code 0>");
+    assert_eq!(ended(&mut child).code(), Some(9));
+}
