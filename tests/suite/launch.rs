@@ -111,11 +111,11 @@ fn launch_by_hand() {
     assert_eq!(seen.last(), Some(&What::Exit { pid, code: Some(5), signal: None }));
     assert!(seen.contains(&What::Gone { pid, code: Some(5), signal: None }));
     assert!(seen.iter().any(|what| matches!(what, What::Gone { code: Some(3), signal: None, .. })), "{seen:?}");
-    let readings = finals.take_all();
-    let ((_, start_time), last) = readings.iter().find(|((of, _), _)| *of == pid).unwrap();
+    let readings = finals.drain();
+    let (key, last) = readings.iter().find(|(key, _)| key.pid == pid).unwrap();
     let stat = String::from_utf8(last.stat.clone()).unwrap();
     assert!(stat.starts_with(&format!("{pid} (sh) Z ")), "{stat}");
-    assert_eq!(stat.split(' ').nth(21), Some(start_time.to_string().as_str()));
+    assert_eq!(stat.split(' ').nth(21), Some(key.start_time.to_string().as_str()));
     assert!(String::from_utf8(last.io.clone().unwrap()).unwrap().contains("rchar: "));
 
     let (ended, _, _) = launch("exec sleep 600", true);

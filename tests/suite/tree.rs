@@ -431,7 +431,7 @@ fn orphans() {
         let io = std::fs::read(format!("/proc/{pid}/io")).ok();
         let key = ProcessKey { pid, start_time: Stat::parse(&stat).unwrap().start_time };
         let rchar = Io::parse(io.as_ref().unwrap()).unwrap().rchar;
-        finals.insert(key, FinalReading { stat, io });
+        finals.insert(key, FinalReading { at: Mono::now(), stat, io });
         waitpid(id, None).unwrap();
         rchar
     };
