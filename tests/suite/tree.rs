@@ -82,6 +82,20 @@ impl Launch {
         }
     }
 
+    /// What an orphan says of its pid under `word`, and what the shell says when it has waited for the one between them,
+    /// in any order.
+    fn orphan_said(&mut self, word: &str) -> Pid {
+        let (mut pid, mut alone) = (None, false);
+        while pid.is_none() || !alone {
+            let line = self.line("");
+            match line.strip_prefix(word) {
+                Some(said) => pid = said.trim().parse().ok(),
+                None => alone |= line == "alone",
+            }
+        }
+        pid.unwrap()
+    }
+
     fn pid_said(&mut self, word: &str) -> Pid {
         self.line(word).parse().unwrap()
     }
@@ -394,7 +408,7 @@ fn orphans_belong_to_it_and_their_end_is_exact() {
         .env("TREE_HELPER", "orphans")
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn orphans() {
@@ -402,35 +416,26 @@ fn orphans() {
     let mut helper = Command::new("sleep").arg("60").spawn().unwrap();
     let reading = "head -c 4000000 /dev/zero | cat >/dev/null";
     let mut launch = Launch::shell(&format!(
-        "(sh -c '{reading}; echo orphan $$; exec sleep 60' &); read x; (sh -c '{reading}; echo brief $$; exit 3' &); read x"
+        "(sh -c '{reading}; echo orphan $$; exec sleep 60' &); echo alone; read x
+         (sh -c '{reading}; echo brief $$; exit 3' &); echo alone; read x"
     ));
     let finals = Finals::default();
     let mut tree = Tree::new(launch.pid(), launch.start, finals.clone(), unmasked);
     tree.exclude(helper.id() as Pid);
     let view = tree.view();
-    let orphan = launch.pid_said("orphan");
+    let orphan = launch.orphan_said("orphan");
     assert!(view.contains(orphan) && !view.contains(helper.id() as Pid));
     let own = std::process::id() as Pid;
-    // It becomes this process's when its parent ends, which may be a moment from now.
+    assert_eq!(stat_of(orphan).parent, own);
     let mut probe = ProcessProbe::new();
-    while stat_of(orphan).parent != own {
-        std::thread::yield_now();
-    }
-    let mut events = sweep(&mut tree);
-    let mut before = tick(&mut probe, &mut tree);
-    // The shell between them may still have been there.
-    while live(&tree).len() > 2 {
-        events.extend(sweep(&mut tree));
-        before = tick(&mut probe, &mut tree);
-    }
+    let events = sweep(&mut tree);
+    let before = tick(&mut probe, &mut tree);
     assert!(live(&tree).contains(&orphan) && !live(&tree).contains(&(helper.id() as Pid)), "{events:?}");
     assert!(before.get(Metric::RcharBytes) >= Some(8_000_000));
 
     let reap = |pid: Pid| {
         let id = NixPid::from_raw(pid);
-        while waitid(Id::Pid(id), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).is_err() {
-            std::thread::yield_now();
-        }
+        waitid(Id::Pid(id), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
         let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
         let io = std::fs::read(format!("/proc/{pid}/io")).ok();
         let key = ProcessKey { pid, start_time: Stat::parse(&stat).unwrap().start_time };
@@ -450,7 +455,7 @@ fn orphans() {
 
     // One that lived and was reaped between two sweeps.
     launch.go();
-    let brief = launch.pid_said("brief");
+    let brief = launch.orphan_said("brief");
     let took = reap(brief);
     assert!(took.is_none_or(|took| took >= 8_000_000));
     let events = sweep(&mut tree);
