@@ -98,7 +98,7 @@ fn follow(path: &Path, processes: usize, mappings: usize, interval: Duration, se
     let mut process_probe = ProcessProbe::new();
     let mut mapping_probe = MappingProbe::new(|_| false);
     let mut costs = Vec::new();
-    let mut parts = [Duration::ZERO; 3];
+    let mut parts: [Vec<Duration>; 3] = Default::default();
     let begin = Instant::now();
     let cpu = thread_time();
     let mut last = (None, None);
@@ -120,7 +120,7 @@ fn follow(path: &Path, processes: usize, mappings: usize, interval: Duration, se
             },
         ];
         for (part, pair) in parts.iter_mut().zip(times.windows(2)) {
-            *part += pair[1] - pair[0];
+            part.push(pair[1] - pair[0]);
         }
         costs.push(times[3] - times[0]);
         let next = begin + interval * number;
@@ -129,22 +129,28 @@ fn follow(path: &Path, processes: usize, mappings: usize, interval: Duration, se
         }
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    let share = |time: Duration| 100.0 * time.as_secs_f64() / begin.elapsed().as_secs_f64();
-    costs.sort_unstable();
+    let elapsed = begin.elapsed();
+    let whole = thread_time() - cpu;
     println!(
-        "{processes} processes of {mappings} mappings every {interval:?}: {:.2}% of a core (sweep {:.2}%, process {:.2}%, \
-         mapping {:.2}%); a tick's CPU time: median {:?}, p99 {:?}, largest {:?}; {} ticks, {:?} processes and {:?} bytes mapped at the end",
-        share(thread_time() - cpu),
-        share(parts[0]),
-        share(parts[1]),
-        share(parts[2]),
-        costs[costs.len() / 2],
-        costs[costs.len() * 99 / 100],
-        costs[costs.len() - 1],
+        "{processes} processes of {mappings} mappings every {interval:?}: {:.2}% of a core over {} ticks, \
+         {} processes and {} bytes mapped at the end",
+        100.0 * whole.as_secs_f64() / elapsed.as_secs_f64(),
         costs.len(),
         last.0.unwrap_or_default(),
         last.1.unwrap_or_default(),
     );
+    for (name, part) in
+        ["tree sweep", "process probe", "mapping probe", "whole tick"].iter().zip(parts.iter_mut().chain([&mut costs]))
+    {
+        let share = 100.0 * part.iter().sum::<Duration>().as_secs_f64() / elapsed.as_secs_f64();
+        part.sort_unstable();
+        println!(
+            "  {name:14} {share:5.2}% of a core; median {:?}, p99 {:?}, largest {:?}",
+            part[part.len() / 2],
+            part[part.len() * 99 / 100],
+            part[part.len() - 1],
+        );
+    }
     drop(root.stdin.take());
     root.wait().unwrap();
 }

@@ -48,6 +48,7 @@ impl TreeView {
     /// for its parents, so the answer is right as long as the process is there.
     pub fn contains(&self, pid: Pid) -> bool {
         let mut buffer = Buffer::new();
+        let asked = pid;
         let mut pid = pid;
         for _ in 0..DEEPEST {
             {
@@ -60,7 +61,12 @@ impl TreeView {
                 }
             }
             let Some(stat) = ProcFile::of(pid, "stat").read(&mut buffer).ok().and_then(Stat::parse) else {
-                return false;
+                if pid == asked {
+                    return false;
+                }
+                // A parent that ended meanwhile: its children have another by now.
+                pid = asked;
+                continue;
             };
             let members = self.lock();
             if stat.parent <= 0 || members.root_start.is_some_and(|start| stat.start_time < start) {

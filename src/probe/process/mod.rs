@@ -144,9 +144,9 @@ impl ProcessProbe {
             entry.label = process.label();
             entry.peak_rss = 0;
         }
-        let io = match entry.read_io(&mut self.buffer) {
+        let mut io = match entry.read_io(&mut self.buffer) {
             Err(Unread::Gone) => return tree.lose(key),
-            other => other,
+            other => Some(other),
         };
         let memory = if process.has_ended {
             Ok(None)
@@ -160,7 +160,6 @@ impl ProcessProbe {
         };
         // Everything was read while it was there: only now may it replace what was known.
         entry.take_stat(&stat, parent, now);
-        entry.take_io(io);
         entry.has_ended = process.has_ended;
         match memory {
             Ok(memory) => {
@@ -172,6 +171,17 @@ impl ProcessProbe {
                 entry.memory = None;
                 entry.memory_unread = Some(format!("{}: /proc/{}/status: {error}", entry.label, key.pid));
             }
+        }
+        if matches!(io, Some(Err(Unread::Denied))) {
+            // Without memory the file is root's (fs/proc/base.c, task_dump_owner): one first read on its way out, or as a
+            // zombie, shows nothing to others, which is no denial. A file opened before goes on showing all.
+            match tree.reread(key) {
+                Some(now) if now.image.is_there() => {}
+                _ => io = None,
+            }
+        }
+        if let (Some(io), Some(entry)) = (io, self.entries.get_mut(&key)) {
+            entry.take_io(io);
         }
         if self.deaf_parent.is_none()
             && let Some(deaf) =
@@ -241,8 +251,7 @@ impl ProcessProbe {
                 Some(end) if self.entries.contains_key(&departed.key) => {
                     ends.insert(departed.key, end);
                 }
-                // Reaped by the profiler, and never read alive.
-                Some((account, _)) => self.ledger.retain(&account, &format!("process {}", departed.key.pid)),
+                Some((account, _)) => self.ledger.retain_unseen(&account),
                 None => {}
             }
         }
@@ -251,6 +260,11 @@ impl ProcessProbe {
         let mut vanished = std::mem::take(&mut self.pending);
         for key in gone {
             let Some(entry) = self.entries.remove(&key) else { continue };
+            let end = ends.remove(&key).map(|(mut account, waited)| {
+                // A zombie's I/O is withheld from an ordinary user who had not opened the file before; here it was.
+                account.io = account.io.or(entry.account.io);
+                (account, waited)
+            });
             vanished.push(Vanished {
                 key,
                 label: entry.label,
@@ -258,7 +272,7 @@ impl ProcessProbe {
                 last: entry.account,
                 settled: entry.settled,
                 ignores_children: entry.ignores_children,
-                end: ends.remove(&key),
+                end,
                 // A zombie's counters are its last.
                 unseen_ns: if entry.has_ended { 0 } else { now.since(entry.read_at) },
             });

@@ -110,6 +110,8 @@ pub struct Ledger {
     /// Could have been waited for or not: how many, and what is lacking at most.
     ambiguous: u64,
     lacking: Account,
+    /// Ended before their I/O could be read at all.
+    io_unseen: u64,
 }
 
 impl Ledger {
@@ -121,6 +123,7 @@ impl Ledger {
             longest_unseen_ns: 0,
             ambiguous: 0,
             lacking: Account::NOTHING,
+            io_unseen: 0,
         }
     }
 
@@ -219,6 +222,13 @@ impl Ledger {
         }
     }
 
+    /// Adds the account of one that the profiler reaped, and that no tick had read alive.
+    pub fn retain_unseen(&mut self, account: &Account) {
+        self.io_unseen += u64::from(account.io.is_none());
+        let known = Account { io: account.io.or(Account::NOTHING.io), ..*account };
+        self.retained = self.retained.plus(&known);
+    }
+
     /// What the totals may lack, for people.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
@@ -239,6 +249,13 @@ impl Ledger {
                 self.lacking.faults(),
                 io.rchar,
                 io.read_bytes
+            ));
+        }
+        if self.io_unseen > 0 {
+            caveats.push(format!(
+                "{} orphaned processes lived for less than a tick, and the kernel withholds a zombie's I/O counters: what \
+                 they read and wrote is not in the counters",
+                self.io_unseen
             ));
         }
         caveats
