@@ -56,6 +56,8 @@ struct Interposed {
     bearer: Bearer,
     pumps: u32,
     terminal: bool,
+    /// The terminal's size as it was last copied.
+    size: Option<libc::winsize>,
     /// What the log had missed when the stream was over.
     lost: u64,
 }
@@ -128,7 +130,8 @@ impl Outputs {
         for target in targets {
             self.given[*target] = Some(given.try_clone()?);
         }
-        let mut interposed = Interposed { ends: Some(ends), bearer: Bearer::Nobody, pumps: 0, terminal, lost: 0 };
+        let size = window_size(ends.destination.as_fd());
+        let mut interposed = Interposed { ends: Some(ends), bearer: Bearer::Nobody, pumps: 0, terminal, size, lost: 0 };
         interposed.start_pump()?;
         self.interposed.push(interposed);
         Ok(LogSource::Pipe { stream, fd: log_read })
@@ -180,13 +183,16 @@ impl Outputs {
         self.interposed.iter().any(|stream| stream.terminal && stream.ends.is_some())
     }
 
-    /// Copies the size of each terminal to the pty that stands for it; says whether one had changed.
-    pub(super) fn copy_window_size(&self) -> bool {
+    /// Copies the size of each terminal to the pty that stands for it, where it has changed; says whether one has.
+    /// A size that the command itself gave to its output is left alone until then.
+    pub(super) fn copy_window_size(&mut self) -> bool {
         let mut changed = false;
-        for ends in self.interposed.iter().filter(|stream| stream.terminal).filter_map(|stream| stream.ends.as_ref()) {
-            let Some(size) = window_size(ends.destination.as_fd()) else { continue };
-            if window_size(ends.source.as_fd()) != Some(size) {
-                changed |= set_window_size(ends.source.as_fd(), &size).is_ok();
+        for stream in self.interposed.iter_mut().filter(|stream| stream.terminal) {
+            let Some(ends) = &stream.ends else { continue };
+            let size = window_size(ends.destination.as_fd());
+            if size != stream.size {
+                stream.size = size;
+                changed |= size.is_some_and(|size| set_window_size(ends.source.as_fd(), &size).is_ok());
             }
         }
         changed
