@@ -21,7 +21,7 @@ const FORWARDED: [Signal; 6] =
 /// would be killed in the command's stead.
 pub fn hold() {
     // Ignored by our parent, this one would make the kernel reap the command, and its status would be lost.
-    set_disposition(nix::libc::SIGCHLD, false);
+    set_disposition(libc::SIGCHLD, false);
     // Cannot fail with these arguments.
     let _ = all().thread_block();
 }
@@ -71,7 +71,7 @@ impl Inbox {
     pub fn next(&self) -> Option<Notice> {
         let info = self.0.read_signal().ok()??;
         let sender = match info.ssi_code {
-            nix::libc::SI_USER | nix::libc::SI_QUEUE | nix::libc::SI_TKILL => Sender::Process(info.ssi_pid as Pid),
+            libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL => Sender::Process(info.ssi_pid as Pid),
             _ => Sender::Kernel,
         };
         Some(match Signal::try_from(info.ssi_signo as i32) {

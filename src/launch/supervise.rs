@@ -253,6 +253,10 @@ fn wait(inbox: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>, limit: Option<Du
         std::thread::sleep(BLIND_LOOK);
         return Wake::default();
     }
+    if inbox.is_none() {
+        // Nothing wakes the loop when a child ends.
+        return Wake { delay: Some(0), at: Some(looked) };
+    }
     let at = Mono::now();
     Wake { delay: before.zip(run_delay()).map(|(before, after)| after.saturating_sub(before)), at: Some(at) }
 }
