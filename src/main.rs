@@ -5,8 +5,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next().as_deref().and_then(|verb| verb.to_str()) {
-        // The two verbs that are not for people: the output pump's own process, and the bundled reference loader.
+        // The verbs that are not for people: the launch's own small processes, and the bundled reference loader.
         Some(stagemark::launch::pump::NAME) => stagemark::launch::pump::main(arguments),
+        Some(stagemark::launch::witness::NAME) => stagemark::launch::witness::main(arguments),
         Some("reference-loader") => stagemark_fixtures::loader::main(arguments),
         Some("run") => run(arguments),
         _ => ExitCode::from(2),

@@ -19,6 +19,7 @@ use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{Whence, isatty, lseek, pipe2};
 
 use super::pump::{self, Ends, Outcome};
+use super::witness::Witness;
 use crate::event::{Pid, Stream};
 use crate::sys::process::{Death, SharedPage, pty_slave, reap, set_window_size, terminal_device, window_size};
 use crate::sys::startup;
@@ -46,6 +47,8 @@ pub struct Outputs {
     interposed: Vec<Interposed>,
     /// What the command gets as its standard output and standard error; `None`: what the profiler has.
     given: [Option<OwnedFd>; 2],
+    /// Started with the pumps, so that nothing which is opened for the command later is inherited by it.
+    witness: Option<Witness>,
 }
 
 /// A stream that goes through a pump.
@@ -88,7 +91,8 @@ impl Outputs {
         super::signals::hold();
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let (out, err) = (stdout.as_fd(), stderr.as_fd());
-        let mut outputs = Outputs::default();
+        // Without it a signal to the whole group comes to the command twice.
+        let mut outputs = Outputs { witness: Witness::start().ok(), ..Outputs::default() };
         if are_one(out, err) {
             outputs.take(Stream::Both, &[0, 1], out);
         } else {
@@ -148,13 +152,24 @@ impl Outputs {
         self.given.get_mut(target).and_then(Option::take).map_or_else(Stdio::inherit, Stdio::from)
     }
 
-    /// Whether a process is a pump, and so none of the command's.
-    pub(super) fn is_pump(&self, pid: Pid) -> bool {
+    /// Who says which signals came to the whole group.
+    pub(super) fn witness(&mut self) -> Option<&mut Witness> {
+        self.witness.as_mut()
+    }
+
+    /// Whether a process is a pump or the witness, and so none of the command's.
+    pub(super) fn is_own(&self, pid: Pid) -> bool {
+        self.witness.as_ref().is_some_and(|witness| witness.pid() == pid) || self.is_pump(pid)
+    }
+
+    fn is_pump(&self, pid: Pid) -> bool {
         self.interposed.iter().any(|stream| matches!(stream.bearer, Bearer::Process(pump) if pump == pid))
     }
 
-    /// Hears of the end of a pump, which was reaped: closes the stream, or starts another pump that goes on.
-    pub(super) fn pump_ended(&mut self, death: Death) {
+    /// Hears of the end of one of these processes, which was reaped. After a pump's end closes the stream, or starts
+    /// another pump that goes on.
+    pub(super) fn own_ended(&mut self, death: Death) {
+        self.witness.take_if(|witness| witness.pid() == death.pid);
         for stream in &mut self.interposed {
             if matches!(stream.bearer, Bearer::Process(pump) if pump == death.pid) {
                 stream.bearer = Bearer::Nobody;
@@ -244,9 +259,9 @@ impl Outputs {
         for pid in pumps {
             match reap(pid, false) {
                 Ok(None) => {}
-                Ok(Some(death)) => self.pump_ended(death),
+                Ok(Some(death)) => self.own_ended(death),
                 // Reaped by somebody else: how it ended is unknown, so another one looks.
-                Err(_) => self.pump_ended(Death { pid, code: None, signal: None }),
+                Err(_) => self.own_ended(Death { pid, code: None, signal: None }),
             }
         }
     }

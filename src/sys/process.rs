@@ -177,6 +177,16 @@ impl Environment {
     }
 }
 
+/// Makes `command` start with these signals blocked.
+pub fn start_with_blocked(command: &mut Command, blocked: Signals) {
+    let hook = move || {
+        set_mask(blocked);
+        Ok(())
+    };
+    // SAFETY: as in `hand_on`.
+    unsafe { command.pre_exec(hook) };
+}
+
 /// Makes `command`, once forked, a process that survives this one's session: in a session of its own, every signal
 /// blocked that can be, and `keep` open through exec.
 pub fn detach(command: &mut Command, keep: Vec<RawFd>) {
