@@ -19,8 +19,9 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let verb = arguments.next();
     match verb.as_deref().and_then(OsStr::to_str) {
-        // The two verbs that are not for people: the output pump's own process, and the bundled reference loader.
+        // The verbs that are not for people: the launch's own small processes, and the bundled reference loader.
         Some(launch::pump::NAME) => return launch::pump::main(arguments),
+        Some(launch::witness::NAME) => return launch::witness::main(arguments),
         Some("reference-loader") => return stagemark_fixtures::loader::main(arguments),
         _ => {}
     }

@@ -12,6 +12,7 @@ pub mod pump;
 pub mod signals;
 pub mod supervise;
 pub mod tree;
+pub mod witness;
 
 pub use child::{Command, StartError, Started, start};
 pub use output::{LogSource, Outputs};

@@ -20,6 +20,7 @@ use nix::unistd::{Whence, isatty, lseek, pipe2};
 
 use super::pump::{self, Ends, Outcome};
 use super::tree::TreeView;
+use super::witness::Witness;
 use crate::event::{Pid, Stream};
 use crate::sys::process::{Death, SharedPage, pty_slave, reap, set_window_size, terminal_device, window_size};
 use crate::sys::startup;
@@ -49,6 +50,8 @@ pub struct Outputs {
     given: [Option<OwnedFd>; 2],
     /// Which processes are the command's: the pumps are not among them.
     tree: Option<TreeView>,
+    /// Started with the pumps, so that nothing which is opened for the command later is inherited by it.
+    witness: Option<Witness>,
 }
 
 /// A stream that goes through a pump.
@@ -59,6 +62,8 @@ struct Interposed {
     bearer: Bearer,
     pumps: u32,
     terminal: bool,
+    /// The terminal's size as it was last copied.
+    size: Option<libc::winsize>,
     /// What the log had missed when the stream was over.
     lost: u64,
 }
@@ -89,7 +94,8 @@ impl Outputs {
         super::signals::hold();
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let (out, err) = (stdout.as_fd(), stderr.as_fd());
-        let mut outputs = Outputs::default();
+        // Without it a signal to the whole group comes to the command twice.
+        let mut outputs = Outputs { witness: Witness::start().ok(), ..Outputs::default() };
         if are_one(out, err) {
             outputs.take(Stream::Both, &[0, 1], out);
         } else {
@@ -131,7 +137,8 @@ impl Outputs {
         for target in targets {
             self.given[*target] = Some(given.try_clone()?);
         }
-        let mut interposed = Interposed { ends: Some(ends), bearer: Bearer::Nobody, pumps: 0, terminal, lost: 0 };
+        let size = window_size(ends.destination.as_fd());
+        let mut interposed = Interposed { ends: Some(ends), bearer: Bearer::Nobody, pumps: 0, terminal, size, lost: 0 };
         interposed.start_pump()?;
         self.interposed.push(interposed);
         Ok(LogSource::Pipe { stream, fd: log_read })
@@ -148,40 +155,52 @@ impl Outputs {
         self.given.get_mut(target).and_then(Option::take).map_or_else(Stdio::inherit, Stdio::from)
     }
 
-    /// Keeps the pumps, also those that will be started later, out of the command's tree.
+    /// Keeps the launch's own processes, also those that will be started later, out of the command's tree.
     pub fn keep_out_of(&mut self, tree: TreeView) {
         self.tree = Some(tree);
-        self.leave_pumps_out();
+        self.leave_own_out();
     }
 
-    fn leave_pumps_out(&self) {
+    fn leave_own_out(&self) {
         if let Some(tree) = &self.tree {
-            self.pumps().for_each(|pid| tree.exclude(pid));
+            let witness = self.witness.as_ref().map(Witness::pid);
+            self.pumps().chain(witness).for_each(|pid| tree.exclude(pid));
         }
     }
 
     /// The pumps that are processes now.
-    pub fn pumps(&self) -> impl Iterator<Item = Pid> + '_ {
+    fn pumps(&self) -> impl Iterator<Item = Pid> + '_ {
         self.interposed.iter().filter_map(|stream| match stream.bearer {
             Bearer::Process(pid) => Some(pid),
             _ => None,
         })
     }
 
-    /// Whether a process is a pump, and so none of the command's.
-    pub(super) fn is_pump(&self, pid: Pid) -> bool {
+    /// Who says which signals came to the whole group.
+    pub(super) fn witness(&mut self) -> Option<&mut Witness> {
+        self.witness.as_mut()
+    }
+
+    /// Whether a process is a pump or the witness, and so none of the command's.
+    pub(super) fn is_own(&self, pid: Pid) -> bool {
+        self.witness.as_ref().is_some_and(|witness| witness.pid() == pid) || self.is_pump(pid)
+    }
+
+    fn is_pump(&self, pid: Pid) -> bool {
         self.interposed.iter().any(|stream| matches!(stream.bearer, Bearer::Process(pump) if pump == pid))
     }
 
-    /// Hears of the end of a pump, which was reaped: closes the stream, or starts another pump that goes on.
-    pub(super) fn pump_ended(&mut self, death: Death) {
+    /// Hears of the end of one of these processes, which was reaped. After a pump's end closes the stream, or starts
+    /// another pump that goes on.
+    pub(super) fn own_ended(&mut self, death: Death) {
+        self.witness.take_if(|witness| witness.pid() == death.pid);
         for stream in &mut self.interposed {
             if matches!(stream.bearer, Bearer::Process(pump) if pump == death.pid) {
                 stream.bearer = Bearer::Nobody;
                 stream.go_on(pump::outcome_of(death.code));
             }
         }
-        self.leave_pumps_out();
+        self.leave_own_out();
     }
 
     /// Looks after pumps that are not processes; says whether there are any.
@@ -204,13 +223,16 @@ impl Outputs {
         self.interposed.iter().any(|stream| stream.terminal && stream.ends.is_some())
     }
 
-    /// Copies the size of each terminal to the pty that stands for it; says whether one had changed.
-    pub(super) fn copy_window_size(&self) -> bool {
+    /// Copies the size of each terminal to the pty that stands for it, where it has changed; says whether one has.
+    /// A size that the command itself gave to its output is left alone until then.
+    pub(super) fn copy_window_size(&mut self) -> bool {
         let mut changed = false;
-        for ends in self.interposed.iter().filter(|stream| stream.terminal).filter_map(|stream| stream.ends.as_ref()) {
-            let Some(size) = window_size(ends.destination.as_fd()) else { continue };
-            if window_size(ends.source.as_fd()) != Some(size) {
-                changed |= set_window_size(ends.source.as_fd(), &size).is_ok();
+        for stream in self.interposed.iter_mut().filter(|stream| stream.terminal) {
+            let Some(ends) = &stream.ends else { continue };
+            let size = window_size(ends.destination.as_fd());
+            if size != stream.size {
+                stream.size = size;
+                changed |= size.is_some_and(|size| set_window_size(ends.source.as_fd(), &size).is_ok());
             }
         }
         changed
@@ -254,9 +276,9 @@ impl Outputs {
         for pid in self.pumps().collect::<Vec<_>>() {
             match reap(pid, false) {
                 Ok(None) => {}
-                Ok(Some(death)) => self.pump_ended(death),
+                Ok(Some(death)) => self.own_ended(death),
                 // Reaped by somebody else: how it ended is unknown, so another one looks.
-                Err(_) => self.pump_ended(Death { pid, code: None, signal: None }),
+                Err(_) => self.own_ended(Death { pid, code: None, signal: None }),
             }
         }
     }

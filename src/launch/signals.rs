@@ -9,7 +9,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::event::Pid;
 use crate::sys::process::{set_disposition, set_mask};
-use crate::sys::startup;
+use crate::sys::startup::{self, Signals};
 
 /// The signals that are forwarded. Those that stop and continue keep their own action: they come to the whole
 /// foreground group, which so stops and continues together.
@@ -21,7 +21,7 @@ const FORWARDED: [Signal; 6] =
 /// would be killed in the command's stead.
 pub fn hold() {
     // Ignored by our parent, this one would make the kernel reap the command, and its status would be lost.
-    set_disposition(nix::libc::SIGCHLD, false);
+    set_disposition(libc::SIGCHLD, false);
     // Cannot fail with these arguments.
     let _ = all().thread_block();
 }
@@ -62,6 +62,11 @@ pub enum Sender {
 pub struct Inbox(SignalFd);
 
 impl Inbox {
+    /// The signals that come to it, and that [`hold`] blocks.
+    pub fn held() -> Signals {
+        Signals(all().iter().fold(0, |set, signal| set | 1 << (signal as i32 - 1)))
+    }
+
     /// Opens it; [`hold`] must have been called.
     pub fn open() -> Result<Inbox, Errno> {
         Ok(Inbox(SignalFd::with_flags(&all(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
@@ -71,7 +76,7 @@ impl Inbox {
     pub fn next(&self) -> Option<Notice> {
         let info = self.0.read_signal().ok()??;
         let sender = match info.ssi_code {
-            nix::libc::SI_USER | nix::libc::SI_QUEUE | nix::libc::SI_TKILL => Sender::Process(info.ssi_pid as Pid),
+            libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL => Sender::Process(info.ssi_pid as Pid),
             _ => Sender::Kernel,
         };
         Some(match Signal::try_from(info.ssi_signo as i32) {
@@ -93,11 +98,12 @@ impl AsFd for Inbox {
 ///
 /// `same_group`: the command's root is in the profiler's process group. `from_tree`: the sender is of the command's
 /// own tree, so that what reached the profiler was sent to the group, or to the profiler as an adopting parent.
-pub fn must_forward(from: Sender, same_group: bool, from_tree: bool) -> bool {
+/// `to_group`: it was sent to the profiler's whole process group.
+pub fn must_forward(from: Sender, same_group: bool, from_tree: bool, to_group: bool) -> bool {
     match from {
         // The group that the terminal signals was ours; a root that left it got nothing.
         Sender::Kernel => !same_group,
-        Sender::Process(_) => !from_tree,
+        Sender::Process(_) => !(from_tree || to_group && same_group),
     }
 }
 
@@ -107,10 +113,12 @@ mod tests {
 
     #[test]
     fn what_the_terminal_gave_to_the_group_is_not_doubled() {
-        assert!(!must_forward(Sender::Kernel, true, false));
-        assert!(must_forward(Sender::Kernel, false, false));
-        assert!(must_forward(Sender::Process(1), true, false));
-        assert!(must_forward(Sender::Process(1), false, false));
-        assert!(!must_forward(Sender::Process(1), true, true));
+        assert!(!must_forward(Sender::Kernel, true, false, false));
+        assert!(must_forward(Sender::Kernel, false, false, false));
+        assert!(must_forward(Sender::Process(1), true, false, false));
+        assert!(must_forward(Sender::Process(1), false, false, false));
+        assert!(!must_forward(Sender::Process(1), true, true, false));
+        assert!(!must_forward(Sender::Process(1), true, false, true));
+        assert!(must_forward(Sender::Process(1), false, false, true));
     }
 }

@@ -207,7 +207,7 @@ pub fn supervise(
         let mut resized = false;
         while let Some(notice) = inbox.as_ref().and_then(Inbox::next) {
             match notice {
-                Notice::ForCommand { signal, from } => forward(root, signal, from),
+                Notice::ForCommand { signal, from } => forward(root, signal, from, outputs),
                 Notice::Resized => resized = true,
                 Notice::Child | Notice::Other => {}
             }
@@ -250,6 +250,10 @@ fn wait(inbox: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>, limit: Option<Du
         std::thread::sleep(BLIND_LOOK);
         return Wake::default();
     }
+    if inbox.is_none() {
+        // Nothing wakes the loop when a child ends.
+        return Wake { delay: Some(0), at: Some(looked) };
+    }
     let at = Mono::now();
     Wake { delay: before.zip(run_delay()).map(|(before, after)| after.saturating_sub(before)), at: Some(at) }
 }
@@ -272,9 +276,9 @@ fn reap_all(root: Pid, outputs: &mut Outputs, finals: &Finals, sender: &Sender<S
                 return Some(Ended { pid: root, code: None, signal: None });
             }
         };
-        if outputs.is_pump(death.pid) {
+        if outputs.is_own(death.pid) {
             let _ = reap(death.pid, false);
-            outputs.pump_ended(death);
+            outputs.own_ended(death);
             continue;
         }
         let uncertainty = wake.uncertainty(Mono::now());
@@ -298,13 +302,15 @@ fn tell_end(death: Death, uncertainty_ns: Option<u64>, sender: &Sender<Seen>, is
 }
 
 /// Gives a signal to the command if it has not got it already.
-fn forward(root: NixPid, signal: Signal, from: signals::Sender) {
+fn forward(root: NixPid, signal: Signal, from: signals::Sender, outputs: &mut Outputs) {
     let same_group = getpgid(Some(root)).is_ok_and(|group| group == getpgrp());
-    let from_tree = match from {
-        signals::Sender::Process(pid) => is_descendant(pid),
-        signals::Sender::Kernel => false,
+    let (from_tree, to_group) = match from {
+        signals::Sender::Process(pid) => {
+            (is_descendant(pid), outputs.witness().is_some_and(|witness| witness.saw(signal, pid)))
+        }
+        signals::Sender::Kernel => (false, false),
     };
-    if signals::must_forward(from, same_group, from_tree) {
+    if signals::must_forward(from, same_group, from_tree, to_group) {
         // ESRCH: it has ended just now. EPERM: it runs as another user, whom we may not signal; so it would be for
         // the sender.
         let _ = kill(root, signal);
@@ -323,7 +329,7 @@ fn tell_of_size(root: NixPid, outputs: &Outputs) {
     };
     if !told {
         for pid in descendants() {
-            if getpgid(Some(NixPid::from_raw(pid))).is_ok_and(|group| group == getpgrp()) && !outputs.is_pump(pid) {
+            if getpgid(Some(NixPid::from_raw(pid))).is_ok_and(|group| group == getpgrp()) && !outputs.is_own(pid) {
                 let _ = kill(NixPid::from_raw(pid), Signal::SIGWINCH);
             }
         }
@@ -335,7 +341,7 @@ fn tell_of_size(root: NixPid, outputs: &Outputs) {
 
 /// Kills every process of the tree.
 fn kill_tree(outputs: &Outputs) {
-    for pid in descendants().into_iter().filter(|pid| !outputs.is_pump(*pid)) {
+    for pid in descendants().into_iter().filter(|pid| !outputs.is_own(*pid)) {
         let _ = kill(NixPid::from_raw(pid), Signal::SIGKILL);
     }
 }

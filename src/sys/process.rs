@@ -124,6 +124,11 @@ pub fn hand_on(command: &mut Command, given: Given, environment: Environment, pa
     unsafe { command.pre_exec(hook) };
 }
 
+unsafe extern "C" {
+    /// environ(7).
+    static mut environ: *const *const libc::c_char;
+}
+
 /// An environment for a command: this process's own, entry for entry and in order, whatever the entries are, but for
 /// variables that are set anew.
 #[derive(Debug)]
@@ -137,9 +142,6 @@ impl Environment {
     /// This process's environment with `changes` made to it. A change whose name is empty or holds `=`, or which holds
     /// a zero byte, is left out: no environment can hold it.
     pub fn with(changes: &[(OsString, OsString)]) -> Environment {
-        unsafe extern "C" {
-            static mut environ: *const *const libc::c_char;
-        }
         let mut entries = Vec::new();
         // SAFETY: `environ` is null or points to strings with a null pointer behind the last (environ(7)). This crate
         // never changes its environment, so nobody does so while it is read.
@@ -170,12 +172,19 @@ impl Environment {
     ///
     /// Only one thread may be running (as after fork), and it must exec, or end, before `self` is dropped.
     unsafe fn install(&self) {
-        unsafe extern "C" {
-            static mut environ: *const *const libc::c_char;
-        }
         // SAFETY: by the caller's promise nobody else reads or writes it, and what it points to stays.
         unsafe { environ = self.pointers.as_ptr().cast() };
     }
+}
+
+/// Makes `command` start with these signals blocked.
+pub fn start_with_blocked(command: &mut Command, blocked: Signals) {
+    let hook = move || {
+        set_mask(blocked);
+        Ok(())
+    };
+    // SAFETY: as in `hand_on`.
+    unsafe { command.pre_exec(hook) };
 }
 
 /// Makes `command`, once forked, a process that survives this one's session: in a session of its own, every signal

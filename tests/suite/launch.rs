@@ -514,6 +514,27 @@ fn signals_sent_to_the_profiler_reach_the_command_once() {
 }
 
 #[test]
+fn a_signal_to_the_whole_group_reaches_the_command_once() {
+    let folder = folder();
+    let mut command = Command::new("setsid");
+    command.arg(PROGRAM).args(run_arguments(&folder)).args(helper("signals"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (out, mut seen) = (child.stdout.take().unwrap(), Vec::new());
+    wait_for(&out, &mut seen, "<ready ");
+    let profiler = child.id() as i32;
+    for count in 1..=6 {
+        let sent = if count % 2 == 1 { Signal::SIGTERM } else { Signal::SIGINT };
+        nix::sys::signal::killpg(nix::unistd::Pid::from_raw(profiler), sent).unwrap();
+        wait_for(&out, &mut seen, &format!("<{count} {sent} code 0>"));
+    }
+    // Handled after all of them.
+    signal(profiler, Signal::SIGUSR2);
+    wait_for(&out, &mut seen, "SIGUSR2");
+    assert!(String::from_utf8_lossy(&seen).contains("<7 SIGUSR2 code 0>"), "{}", String::from_utf8_lossy(&seen));
+    assert_eq!(ended(&mut child).code(), Some(9));
+}
+
+#[test]
 fn a_signal_before_the_command_is_ready_is_not_lost() {
     let folder = folder();
     let mut command = run_of(&["sleep", "600"], &folder);
