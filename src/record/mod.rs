@@ -16,6 +16,7 @@ mod absence;
 mod detail;
 mod discover;
 mod folder;
+mod look;
 mod pace;
 mod place;
 mod profile;

@@ -12,7 +12,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::folder::{Folder, FolderError};
-use super::recorder::{Probes, Recorded, Recorder, Setup};
+use super::look::Probes;
+use super::recorder::{Recorded, Recorder, Setup};
 use crate::artifact::Found;
 use crate::artifact::set::{self, Resolution};
 use crate::clock::{Clock, Mono};
@@ -167,6 +168,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     meta.warnings = warnings;
     let recorder = Recorder::new(Setup {
         clock,
+        receiver,
         folder,
         probes: Probes {
             tree,
@@ -184,7 +186,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         then: options.then,
         control: control.clone(),
     });
-    let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run(receiver));
+    let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
 
     let ended = launch::supervise(&started, &mut outputs, &finals, &control, &sender);
     outputs.drain(DRAIN);
@@ -227,15 +229,26 @@ fn absent_by_design() -> Vec<Absent> {
 /// Makes the reports and tells the user, on standard error: the command's own output is not ours to add to.
 fn report(recorded: Option<Recorded>, quiet: bool) {
     let mut told = String::new();
+    let mut tell = |text: &str| told.push_str(&format!("stagemark: {text}\n"));
     match recorded {
-        None => told.push_str("stagemark: the recorder failed; the command was not harmed\n"),
-        Some(Recorded { folder: None, meta }) => {
-            meta.warnings.iter().for_each(|warning| told.push_str(&format!("stagemark: {warning}\n")));
+        None => tell("the recorder failed; the command was not harmed"),
+        Some(Recorded { folder: None, meta }) => meta.warnings.iter().for_each(|warning| tell(warning)),
+        Some(Recorded { folder: Some(folder), .. }) => {
+            let losses = folder.losses();
+            match report::folder::load(folder.path()) {
+                Ok((run, table)) => {
+                    if let Err(error) = report::folder::write(&run, &table, folder.path()) {
+                        tell(&format!("a report could not be written: {error:#}"));
+                    }
+                    losses.iter().for_each(|loss| tell(loss));
+                    told.push_str(&report::terminal::text(&run, &table));
+                }
+                Err(error) => {
+                    losses.iter().for_each(|loss| tell(loss));
+                    tell(&format!("the run could not be read: {error:#}"));
+                }
+            }
         }
-        Some(Recorded { folder: Some(folder), .. }) => match report::folder::make(folder.path()) {
-            Ok((run, table)) => told.push_str(&report::terminal::text(&run, &table)),
-            Err(error) => told.push_str(&format!("stagemark: the reports could not be made: {error:#}\n")),
-        },
     }
     if !quiet {
         // Standard error may be closed by now; there is nowhere else to say so.

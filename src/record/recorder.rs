@@ -1,6 +1,7 @@
 //! The recorder's thread: ticks, closer looks at marks, and a row for everything.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -9,56 +10,38 @@ use super::absence::Absence;
 use super::detail::DetailLog;
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
+use super::look::{Closeness, Probes};
 use super::pace::Pace;
 use super::place;
 use super::profile::Then;
 use super::state;
 use crate::artifact::Artifact;
 use crate::clock::{At, Clock, Mono};
-use crate::event::{ArtifactId, Event, Evidence, Found, Pid, What};
+use crate::event::{ArtifactId, Event, Found, Pid, What};
 use crate::host::Mounts;
 use crate::launch::Control;
-use crate::launch::tree::Tree;
-use crate::metric::{Metric, Values};
-use crate::probe::counters::Counters;
-use crate::probe::mapping::{MappingProbe, MappingReading};
-use crate::probe::process::ProcessProbe;
-use crate::probe::residency::ResidencyProbe;
-use crate::probe::{Absences, Reading};
 use crate::run::meta::{ArtifactMeta, Cost, Exit};
 use crate::run::{Detail, LoggedLine, Meta, Scope};
 use crate::sample::Sample;
 use crate::stage::{self, Condition, Matcher};
 use crate::watch::{Observed, Seen};
 
-/// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
-const RESIDENCY_PER_MILLE: f64 = 17.5;
-/// …and a tick's at most, where ticks are far apart.
-const RESIDENCY_MOST: Duration = Duration::from_millis(5);
-/// Mapping work a tick…
-const MAPPING_BUDGET: Duration = Duration::from_micros(200);
-/// …and while a stage waits for a mapping.
-const MAPPING_BUDGET_PENDING: Duration = Duration::from_micros(1_000);
 /// The closer look at a mark: a loader may be waiting for it.
 const LOOK: Duration = Duration::from_millis(50);
 /// The first look at an artifact that was found after start.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
+/// What was seen beside a look is matched with it, up to so many things.
+const MOST_AT_ONCE: usize = 10_000;
 /// Command lines that are kept for telling a client from a loader.
 const MOST_ARGVS: usize = 1_000;
-
-/// The probes over one launch.
-pub struct Probes {
-    pub tree: Tree,
-    pub process: ProcessProbe,
-    pub mapping: MappingProbe,
-    pub residency: ResidencyProbe,
-    pub counters: Counters,
-}
 
 /// Everything that the recorder's thread owns.
 pub struct Recorder {
     clock: Clock,
+    receiver: Receiver<Seen>,
+    /// Whoever waits until everything so far was heard and recorded.
+    waiting: Vec<OwnedFd>,
     folder: Option<Folder>,
     probes: Probes,
     artifacts: Vec<Artifact>,
@@ -73,7 +56,7 @@ pub struct Recorder {
     absence: Absence,
     detail: DetailLog,
     pace: Pace,
-    last_t: i64,
+    last_t: At,
     /// The last sample with a process in it.
     last_alive: Option<At>,
     first_mapping_seen: bool,
@@ -95,6 +78,7 @@ pub struct Recorded {
 /// What the recorder needs to begin.
 pub struct Setup {
     pub clock: Clock,
+    pub receiver: Receiver<Seen>,
     pub folder: Option<Folder>,
     pub probes: Probes,
     pub artifacts: Vec<Artifact>,
@@ -111,15 +95,18 @@ pub struct Setup {
 /// What one look saw beside its values: it may have been an event by which a stage is reached.
 struct Looked {
     sample: Sample,
-    marks: Vec<Event>,
+    found: Vec<Event>,
 }
 
 impl Recorder {
     pub fn new(setup: Setup) -> Recorder {
-        let Setup { clock, folder, probes, artifacts, discover, mounts, matcher, meta, until, then, control } = setup;
+        let Setup { clock, receiver, folder, probes, artifacts, discover, mounts, matcher, meta, until, then, control } =
+            setup;
         Recorder {
             pace: Pace::new(meta.interval_ns, Mono::now()),
             clock,
+            receiver,
+            waiting: Vec::new(),
             folder,
             probes,
             artifacts,
@@ -132,7 +119,7 @@ impl Recorder {
             control,
             absence: Absence::default(),
             detail: DetailLog::default(),
-            last_t: i64::MIN,
+            last_t: At(i64::MIN),
             last_alive: None,
             first_mapping_seen: false,
             gone: HashSet::new(),
@@ -143,18 +130,25 @@ impl Recorder {
     }
 
     /// Records until every sender is gone, which is after the command's end.
-    pub fn run(mut self, receiver: Receiver<Seen>) -> Recorded {
+    pub fn run(mut self) -> Recorded {
         self.begin();
         loop {
             let wait = Duration::from_nanos(self.pace.wait_ns(Mono::now()));
-            match receiver.recv_timeout(wait) {
-                Ok(seen) => self.hear(seen),
+            match self.receiver.recv_timeout(wait) {
+                Ok(seen) => {
+                    let found = self.hear(seen);
+                    self.follow(found);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if let Some(due) = self.pace.due(Mono::now()) {
-                let looked = self.look(due.late_ns, None);
-                self.follow(looked.marks);
+                let closeness = Closeness::Tick {
+                    interval: Duration::from_nanos(self.pace.interval()),
+                    mapping_pending: self.mapping_pending(),
+                };
+                let looked = self.look(due.late_ns, closeness);
+                self.follow(looked.found);
                 self.flush();
             }
         }
@@ -179,8 +173,8 @@ impl Recorder {
     }
 
     fn finish(mut self) -> Recorded {
-        let looked = self.look(0, Some(LOOK));
-        self.follow(looked.marks);
+        let looked = self.look(0, Closeness::Mark { limit: LOOK });
+        self.follow(looked.found);
         self.meta.warnings.extend(self.probes.process.caveats());
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice));
@@ -196,8 +190,8 @@ impl Recorder {
         Recorded { folder: self.folder, meta: self.meta }
     }
 
-    /// Takes what a watcher saw.
-    fn hear(&mut self, seen: Seen) {
+    /// Takes what a watcher saw; returns the marks and matches that follow from it, not yet recorded.
+    fn hear(&mut self, seen: Seen) -> Vec<Event> {
         match seen.what {
             Observed::Line(line) => {
                 let (at, line) = (self.clock.at(seen.at), line.into_line());
@@ -205,21 +199,16 @@ impl Recorder {
                 if let Some(folder) = &mut self.folder {
                     folder.line(&logged);
                 }
-                let marks = self.matcher.line(logged.at, logged.uncertainty_ns, &logged.line);
-                self.follow(marks);
+                self.matcher.line(logged.at, logged.uncertainty_ns, &logged.line)
             }
-            Observed::Event(what) => {
-                let marks = self.happened(seen.at, seen.uncertainty_ns, what);
-                self.follow(marks);
-            }
+            Observed::Event(what) => self.happened(seen.at, seen.uncertainty_ns, what),
             Observed::Lost { stream, lines, bytes } => {
                 let text = format!("{lines} lines ({bytes} bytes) of {stream:?} came too fast to be matched or kept");
-                let marks = self.happened(seen.at, seen.uncertainty_ns, What::warning(text));
-                self.follow(marks);
+                self.happened(seen.at, seen.uncertainty_ns, What::warning(text))
             }
             Observed::Barrier(waiting) => {
-                self.flush();
-                drop(waiting);
+                self.waiting.push(waiting);
+                Vec::new()
             }
         }
     }
@@ -289,21 +278,21 @@ impl Recorder {
         self.meta.condition.state = state::sizes(&self.meta.stages.state, |name| std::env::var_os(name));
     }
 
-    /// Records marks, each beside a closer look, and what follows from that look.
+    /// Records marks, each beside a closer look, and what follows from that look. Then nobody need wait any more.
     fn follow(&mut self, mut found: Vec<Event>) {
         while !found.is_empty() {
             let mut next = Vec::new();
             let is_mark = |event: &Event| matches!(event.what, What::Mark(_));
-            let sampled = found.iter().any(is_mark).then(|| {
-                let looked = self.look(0, Some(LOOK));
-                next = looked.marks;
+            let sample = found.iter().any(is_mark).then(|| {
+                let looked = self.look(0, Closeness::Mark { limit: LOOK });
+                next = looked.found;
                 looked.sample
             });
             for mut event in found {
-                if let (What::Mark(mark), Some(sample)) = (&mut event.what, &sampled) {
-                    // A mark that was heard after the launch was over has the values from before.
-                    let over = stage::is_over(sample) && mark.evidence != Evidence::Exit;
-                    mark.sampled = self.last_alive.filter(|_| over).or(Some(sample.t));
+                if let (What::Mark(mark), Some(sample)) = (&mut event.what, &sample) {
+                    // What was heard after the launch was over has the values from before.
+                    let before = stage::is_over(sample) && stage::outlives_the_launch(mark.evidence);
+                    mark.sampled = self.last_alive.filter(|_| before).or(Some(sample.t));
                 }
                 self.write(&event);
                 if let What::Mark(mark) = event.what
@@ -313,6 +302,10 @@ impl Recorder {
                 }
             }
             found = next;
+        }
+        if !self.waiting.is_empty() {
+            self.flush();
+            self.waiting.clear();
         }
     }
 
@@ -341,80 +334,49 @@ impl Recorder {
         }
     }
 
-    /// Looks at everything once and writes the sample; `closer` bounds a look at a mark.
-    fn look(&mut self, late_ns: u64, closer: Option<Duration>) -> Looked {
-        let began = Mono::now();
-        let mut marks = self.adopt();
-        for (at, uncertainty_ns, what) in self.probes.tree.sweep(began) {
-            marks.extend(self.happened(at, uncertainty_ns, what));
-        }
-        let budget = self.mapping_budget();
-        let interval = Duration::from_nanos(self.pace.interval());
-        let residency_budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
-        let Probes { tree, process, mapping, counters, .. } = &mut self.probes;
-        let mut readings = vec![process.tick(tree, began), counters.read()];
-        let MappingReading { reading, changes, discovered, .. } = match closer {
-            Some(limit) => mapping.look(tree, &self.artifacts, limit / 2),
-            None => mapping.tick(tree, &self.artifacts, budget),
-        };
-        readings.push(reading);
-        let resident = match closer {
-            Some(limit) => {
-                self.probes.residency.look(limit.saturating_sub(Duration::from_nanos(Mono::now().since(began))))
-            }
-            None => self.probes.residency.tick(residency_budget),
-        };
-        for (at, uncertainty_ns, what) in changes {
-            marks.extend(self.happened(at, uncertainty_ns, what));
-        }
+    /// Looks at everything once, writes the sample, and matches what was seen meanwhile, in order of time.
+    fn look(&mut self, late_ns: u64, closeness: Closeness) -> Looked {
+        let mut found = self.adopt();
+        let look = self.probes.look(&self.artifacts, closeness);
         if let Some(discovery) = &mut self.discovery {
-            discovered.into_iter().for_each(|path| discovery.look(path));
+            look.discovered.into_iter().for_each(|path| discovery.look(path));
+        }
+        let mut seen: Vec<Seen> = look
+            .sightings
+            .into_iter()
+            .map(|(at, uncertainty_ns, what)| Seen { at, uncertainty_ns, what: Observed::Event(what) })
+            .chain(self.receiver.try_iter().take(MOST_AT_ONCE))
+            .collect();
+        seen.sort_by_key(|seen| seen.at);
+        for seen in seen {
+            found.extend(self.hear(seen));
         }
 
-        let mut absences: Absences = Vec::new();
-        let mut values = Values::ABSENT;
-        for Reading { values: seen, absences: missing } in readings {
-            values.merge(&seen);
-            absences.extend(missing);
-        }
-        values.set(Metric::Artifacts, self.artifacts.len() as u64);
-        let payload = self.artifacts.iter().map(Artifact::payload_bytes).sum::<Option<u64>>();
-        let payload = payload.filter(|_| !self.artifacts.is_empty());
-        values.set(Metric::PayloadBytes, payload);
-        values.set(Metric::ResidentPayloadBytes, resident.resident_payload);
-        values.set(Metric::ResidentStaleNs, resident.stale_ns);
-        if let (Some(payload), Some(resident)) = (payload, resident.resident_payload) {
-            values.set(Metric::NonresidentPayloadBytes, payload.saturating_sub(resident));
-        }
-        absences.extend(resident.absences);
-
-        let ended = Mono::now();
         // Two looks may end in one nanosecond's reading of the clock; a sample's time is its name in the folder.
-        let t = self.clock.at(ended).0.max(self.last_t + 1);
+        let t = At(self.clock.at(look.ended).0.max(self.last_t.0.saturating_add(1)));
         self.last_t = t;
-        let sample = Sample { t: At(t), late_ns, cost_ns: ended.since(began), values };
+        let sample = Sample { t, late_ns, cost_ns: look.ended.since(look.began), values: look.values };
         if !stage::is_over(&sample) {
-            self.last_alive = Some(sample.t);
+            self.last_alive = Some(t);
         }
         if let Some(folder) = &mut self.folder {
             folder.sample(&sample);
         }
-        for what in self.absence.update(&sample.values, absences) {
-            self.write(&Event { at: sample.t, uncertainty_ns: Some(0), what });
+        for what in self.absence.update(&sample.values, look.absences) {
+            self.write(&Event { at: t, uncertainty_ns: Some(0), what });
         }
-        self.details(&sample, closer.is_some());
+        self.details(t, matches!(closeness, Closeness::Mark { .. }));
         if let Some(doubled) = self.pace.took(sample.cost_ns) {
-            marks.extend(self.happened(ended, Some(0), What::warning(doubled)));
+            found.extend(self.happened(look.ended, Some(0), What::warning(doubled)));
         }
-        marks.extend(self.matcher.sample(&sample));
-        Looked { sample, marks }
+        found.extend(self.matcher.sample(&sample));
+        Looked { sample, found }
     }
 
-    /// While a stage waits for a mapping its time is worth more looking.
-    fn mapping_budget(&self) -> Duration {
+    /// Whether a stage waits for a mapping.
+    fn mapping_pending(&self) -> bool {
         let waits = |condition: &Option<Condition>| condition.as_ref().is_some_and(Condition::needs_mapping);
-        let pending = !self.first_mapping_seen && self.matcher.stages().stages.iter().any(|stage| waits(&stage.when));
-        if pending { MAPPING_BUDGET_PENDING } else { MAPPING_BUDGET }
+        !self.first_mapping_seen && self.matcher.stages().stages.iter().any(|stage| waits(&stage.when))
     }
 
     /// Takes into the set what was discovered and has been read by now.
@@ -443,17 +405,17 @@ impl Recorder {
         marks
     }
 
-    fn details(&mut self, sample: &Sample, at_mark: bool) {
+    fn details(&mut self, t: At, at_mark: bool) {
         let Some(folder) = &mut self.folder else { return };
         let mut offer = |scope, metric, value| {
-            if let Some(row) = self.detail.offer(sample.t, scope, metric, value, at_mark) {
+            if let Some(row) = self.detail.offer(t, scope, metric, value, at_mark) {
                 folder.detail(&Detail { ..row });
             }
         };
         for figure in self.probes.process.figures() {
             offer(Scope::Process(figure.pid), figure.metric, figure.value);
         }
-        for file in self.probes.residency.files(self.clock.start().plus(sample.t.0.max(0) as u64)) {
+        for file in self.probes.residency.files(self.clock.start().plus(t.0.max(0) as u64)) {
             if let Ok(resident) = file.resident {
                 offer(Scope::Artifact(file.artifact), "resident_bytes", resident);
             }

@@ -9,12 +9,17 @@ use crate::account::StageTable;
 use crate::run::{self, Run};
 use crate::stage::{self, StageFile};
 
-/// Makes `stages.csv`, `timeline.svg` and `timeline.png` in the folder of a run.
-pub fn make(folder: &Path) -> anyhow::Result<(Run, StageTable)> {
+/// Loads a run and makes its table.
+pub fn load(folder: &Path) -> anyhow::Result<(Run, StageTable)> {
     let run = Run::load(folder)?;
     let table = StageTable::of(&run);
-    write(&run, &table, folder)?;
     Ok((run, table))
+}
+
+/// Makes `stages.csv`, `timeline.svg` and `timeline.png` in the folder of a run.
+pub fn make(folder: &Path) -> anyhow::Result<()> {
+    let (run, table) = load(folder)?;
+    write(&run, &table, folder)
 }
 
 /// Writes the reports of a run into a folder, each file whole or not at all.

@@ -265,16 +265,22 @@ pub fn rematch(
 }
 
 /// The sample whose values stand beside a mark: the first at or after it. Where the launch was over by then, its
-/// processes gone, that is the last one before which they were there, unless the mark is that end itself. `samples` are
-/// in order of time.
+/// processes gone, that is the last one in which they were there, if the evidence outlives them. `samples` are in order
+/// of time.
 fn sampled_beside(samples: &[Sample], at: At, evidence: MarkEvidence) -> Option<At> {
     let next = samples.partition_point(|sample| sample.t < at);
     let after = samples.get(next)?;
     let last_alive = samples[..next].iter().rfind(|sample| !is_over(sample));
     match last_alive {
-        Some(alive) if is_over(after) && evidence != MarkEvidence::Exit => Some(alive.t),
+        Some(alive) if is_over(after) && outlives_the_launch(evidence) => Some(alive.t),
         _ => Some(after.t),
     }
+}
+
+/// Whether a mark's evidence may be heard after the launch is over: a line or a message waits for its reader. The end
+/// itself does not outlive the launch, and a sample's share is that sample's own.
+pub fn outlives_the_launch(evidence: MarkEvidence) -> bool {
+    !matches!(evidence, MarkEvidence::Exit | MarkEvidence::Residency)
 }
 
 /// Whether a sample was taken when no process of the launch was left.

@@ -120,6 +120,7 @@ fn a_mark_heard_after_the_end_has_the_values_from_before() {
     assert_eq!(sampled_beside(&samples, At(25), By::Log), Some(At(20)));
     assert_eq!(sampled_beside(&samples, At(35), By::Log), Some(At(20)));
     assert_eq!(sampled_beside(&samples, At(25), By::Exit), Some(At(30)));
+    assert_eq!(sampled_beside(&samples, At(25), By::Residency), Some(At(30)));
     assert_eq!(sampled_beside(&samples, At(41), By::Log), None);
 }
 

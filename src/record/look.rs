@@ -1,0 +1,102 @@
+//! One look at a launch: every probe asked once, and nothing decided.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::artifact::Artifact;
+use crate::clock::Mono;
+use crate::launch::tree::{Sighting, Tree};
+use crate::metric::{Metric, Values};
+use crate::probe::counters::Counters;
+use crate::probe::mapping::MappingProbe;
+use crate::probe::process::ProcessProbe;
+use crate::probe::residency::ResidencyProbe;
+use crate::probe::{Absences, Reading};
+
+/// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
+const RESIDENCY_PER_MILLE: f64 = 17.5;
+/// …and a tick's at most, where ticks are far apart.
+const RESIDENCY_MOST: Duration = Duration::from_millis(5);
+/// Mapping work a tick…
+const MAPPING: Duration = Duration::from_micros(200);
+/// …and while a stage waits for a mapping: its time is worth more looking.
+const MAPPING_PENDING: Duration = Duration::from_micros(1_000);
+
+/// How closely to look.
+#[derive(Clone, Copy, Debug)]
+pub enum Closeness {
+    /// What a tick can afford.
+    Tick { interval: Duration, mapping_pending: bool },
+    /// Everything anew, as far as it goes in this time: at a mark, for which a loader may be waiting.
+    Mark { limit: Duration },
+}
+
+/// The probes over one launch.
+pub struct Probes {
+    pub tree: Tree,
+    pub process: ProcessProbe,
+    pub mapping: MappingProbe,
+    pub residency: ResidencyProbe,
+    pub counters: Counters,
+}
+
+/// What a look found.
+pub struct Look {
+    pub began: Mono,
+    pub ended: Mono,
+    pub values: Values,
+    pub absences: Absences,
+    /// What happened since the last look, as far as it can be seen by looking.
+    pub sightings: Vec<Sighting>,
+    /// Files that look like artifacts and are not in the set.
+    pub discovered: Vec<PathBuf>,
+}
+
+impl Probes {
+    /// Looks at everything once.
+    pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
+        let began = Mono::now();
+        let mut sightings = self.tree.sweep(began);
+        let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
+        let mapping = match closeness {
+            Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
+            Closeness::Tick { mapping_pending, .. } => {
+                self.mapping.tick(&self.tree, artifacts, if mapping_pending { MAPPING_PENDING } else { MAPPING })
+            }
+        };
+        sightings.extend(mapping.changes);
+        readings.push(mapping.reading);
+        let resident = match closeness {
+            Closeness::Mark { limit } => {
+                let spent = Duration::from_nanos(Mono::now().since(began));
+                self.residency.look(limit.saturating_sub(spent))
+            }
+            Closeness::Tick { interval, .. } => {
+                self.residency.tick(interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST))
+            }
+        };
+
+        let mut look = Look {
+            began,
+            ended: Mono::now(),
+            values: Values::ABSENT,
+            absences: resident.absences,
+            sightings,
+            discovered: mapping.discovered,
+        };
+        for Reading { values, absences } in readings {
+            look.values.merge(&values);
+            look.absences.extend(absences);
+        }
+        let values = &mut look.values;
+        values.set(Metric::Artifacts, artifacts.len() as u64);
+        let payload = artifacts.iter().map(Artifact::payload_bytes).sum::<Option<u64>>();
+        let payload = payload.filter(|_| !artifacts.is_empty());
+        values.set(Metric::PayloadBytes, payload);
+        values.set(Metric::ResidentPayloadBytes, resident.resident_payload);
+        values.set(Metric::ResidentStaleNs, resident.stale_ns);
+        let nonresident = payload.zip(resident.resident_payload).map(|(all, resident)| all.saturating_sub(resident));
+        values.set(Metric::NonresidentPayloadBytes, nonresident);
+        look
+    }
+}
