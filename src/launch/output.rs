@@ -27,6 +27,8 @@ use crate::sys::startup;
 
 /// What the pipes between command, pump and destination hold at most, where the user's limits allow it.
 const PIPE_BYTES: i32 = 1 << 20;
+/// How long to wait for a pump that has nothing left to do.
+const LEAVING: Duration = Duration::from_millis(50);
 /// How many pumps of one stream may die before the recorder carries it itself.
 const PUMPS_AT_MOST: u32 = 10_000;
 
@@ -253,10 +255,14 @@ impl Outputs {
         loop {
             self.reap_pumps();
             self.tend_threads();
-            if self.interposed.iter().all(Interposed::is_delivered) {
+            let delivered = self.interposed.iter().all(Interposed::is_delivered);
+            // A pump whose stream is over ends by itself at once: it is reaped here, or init would have to do it.
+            let leaving = self.interposed.iter().any(Interposed::is_over);
+            let limit = if delivered { limit.min(LEAVING) } else { limit };
+            let left = limit.saturating_sub(begun.elapsed());
+            if delivered && (!leaving || left.is_zero()) {
                 return true;
             }
-            let left = limit.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return false;
             }
@@ -287,6 +293,11 @@ impl Outputs {
 impl Interposed {
     fn is_delivered(&self) -> bool {
         self.ends.as_ref().is_none_or(Ends::is_delivered)
+    }
+
+    /// Whether nobody can write to it any more, though its pump has not ended yet.
+    fn is_over(&self) -> bool {
+        self.ends.as_ref().is_some_and(Ends::is_over)
     }
 
     /// After the end of a pump: what it said, or `None` if it was killed.

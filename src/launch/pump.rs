@@ -97,6 +97,13 @@ impl Ends {
             && !has_data(self.relay.0.as_fd())
     }
 
+    /// Whether nobody can write to the source any more.
+    pub fn is_over(&self) -> bool {
+        let mut fds = [PollFd::new(self.source.as_fd(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO).is_ok()
+            && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    }
+
     /// Bytes that were delivered and that the log does not have.
     pub fn log_bytes_lost(&self) -> u64 {
         self.page.slot(slot::LOST).load(SeqCst)
