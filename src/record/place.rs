@@ -24,7 +24,7 @@ pub fn nothing_opened<'a>(argvs: impl IntoIterator<Item = &'a [String]>) -> Stri
          loads it; if it is loaded here, name its file with --artifact"
             .to_owned()
     });
-    format!("no model file was opened in this process tree: {place}")
+    format!("no model file was seen opened in this process tree: {place}")
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ impl Evidence {
     fn lack(&self, stage: &Definition, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
         // What a stage stands for happened elsewhere, or did not happen: nothing in this tree could have shown it.
         if !self.opened && !matches!(stage.when, Some(Condition::Exit(_))) {
-            return (Status::Unknown, "no artifact was opened in this tree".to_string());
+            return (Status::Unknown, "no artifact was seen opened in this tree".to_string());
         }
         let Some(condition) = &stage.when else {
             return (Status::NotReached, "only by notification, and none came".to_string());

@@ -102,7 +102,7 @@ fn a_missing_mark_has_a_reason() {
 fn a_tree_that_opens_no_artifact_could_not_have_shown_a_stage() {
     for when in ["{ mapping = 'any' }", "{ log = 'x' }", "{ residency = '99%' }"] {
         let outcome = outcomes(&one(when), &[exit(9, 0)]).remove(0);
-        let wanted = (Status::Unknown, "no artifact was opened in this tree".to_string());
+        let wanted = (Status::Unknown, "no artifact was seen opened in this tree".to_string());
         assert_eq!((outcome.status, outcome.reason), wanted, "{when}");
     }
     assert_eq!(outcomes(&one("{ exit = 1 }"), &[exit(9, 0)])[0].status, Status::NotReached);

@@ -78,8 +78,10 @@ fn a_run_leaves_a_folder_that_says_what_happened() {
     assert!(meta["cost"]["cpu_ns"].as_u64().unwrap() > 0);
     assert!(meta["host"]["kernel_release"].is_string());
 
-    let stages: Vec<String> = run.rows("stages.csv").iter().map(|row| row["stage"].clone()).collect();
-    assert_eq!(stages[..3], ["mapping_available", "module_populated", "first_response"]);
+    let mut stages: Vec<String> = run.rows("stages.csv").iter().map(|row| row["stage"].clone()).collect();
+    // When all of it is resident depends on what the kernel reads ahead.
+    stages.retain(|stage| stage != "fully_resident");
+    assert_eq!(stages, ["mapping_available", "module_populated", "first_response", "exited"]);
     let last = run.stage("first_response");
     assert!(last.reached());
     assert_eq!(last.known("payload_bytes"), 32 * MIB);
@@ -256,7 +258,7 @@ fn a_killed_profiler_leaves_a_readable_run() {
 fn stages_are_chosen_by_an_exec_deep_in_the_tree() {
     let bench = Bench::new(8 * MIB);
     let script = bench.path("start.sh");
-    let loader = bench.loader(&["--mode", "read-heap"]).join(" ");
+    let loader = bench.loader(&["--mode", "mmap-lazy", "--hold", "1"]).join(" ");
     std::fs::write(&script, format!("#!/bin/sh\necho starting\nsh -c '{loader}'\n")).unwrap();
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let (output, run) = bench.run(&[], &["./start.sh"]);
@@ -315,7 +317,7 @@ fn a_launch_that_opens_no_model_is_told_so() {
     let bench = Bench::new(MIB);
     let (output, run) = bench.run(&[], &["sh", "-c", "echo served elsewhere"]);
     assert!(output.status.success());
-    assert!(text(&output.stderr).contains("no model file was opened"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no model file was seen opened"), "{}", text(&output.stderr));
     assert_eq!(run.stage("mapping_available").text("status"), "unknown");
 }
 
