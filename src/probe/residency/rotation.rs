@@ -1,4 +1,7 @@
-//! The rotation: the watched pages of all files as chunks in the order of their asking, oldest first.
+//! The rotation: the watched pages of all files as chunks in the order of their asking, oldest first, in two lanes.
+//! What is not wholly in memory moves: it is where a load shows, and empty pages are cheap to ask about, so it goes
+//! first. What is wholly in memory is settled; it changes by eviction alone, and is asked about with what is left of
+//! the time, or every fourth time where it was not for long.
 //!
 //! One call about a chunk must not overrun a tick, whatever the file holds, and a large file of which nothing is in
 //! memory must not cost more than a small one. Both calls' cost depends on what is cached and how (a page-cache entry
@@ -50,6 +53,10 @@ const FILLING_NS: u64 = 1_000_000_000;
 
 /// How much dearer than mincore cachestat must be before mincore is asked.
 const DEARER: f64 = 1.3;
+
+/// After so long what is settled has one turn in so many, whatever moves.
+const SETTLED_NS: u64 = 1_000_000_000;
+const SETTLED_SHARE: u32 = 4;
 
 /// How often the trust in a file is tried between looks.
 const TRUST_EVERY_NS: u64 = 1_000_000_000;
@@ -120,10 +127,22 @@ struct File {
     step: u64,
 }
 
+/// Which of the two queues a chunk is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Moving,
+    Settled,
+}
+
+const LANES: [Lane; 2] = [Lane::Moving, Lane::Settled];
+
 /// All files, and whose turn it is.
 pub struct Rotation {
     files: Vec<File>,
-    queue: VecDeque<Chunk>,
+    /// By [`Lane`]. What was not asked about yet is in the first.
+    queues: [VecDeque<Chunk>; 2],
+    /// Turns for which a settled chunk waited in vain.
+    passed_over: u32,
     clock: Box<dyn Fn() -> Mono + Send>,
     trust_tried: Mono,
     trials: u64,
@@ -288,7 +307,14 @@ impl File {
 impl Rotation {
     /// No file yet; `clock` says what time it is.
     pub fn new(clock: impl Fn() -> Mono + Send + 'static) -> Rotation {
-        Rotation { files: Vec::new(), queue: VecDeque::new(), trust_tried: clock(), trials: 0, clock: Box::new(clock) }
+        Rotation {
+            files: Vec::new(),
+            queues: Default::default(),
+            passed_over: 0,
+            trust_tried: clock(),
+            trials: 0,
+            clock: Box::new(clock),
+        }
     }
 
     /// What time it is.
@@ -313,9 +339,9 @@ impl Rotation {
         });
         self.enlist(id);
         let since = self.now();
-        while self.queue.front().is_some_and(|chunk| chunk.file == id && chunk.asked.is_none()) && self.now() < deadline
-        {
-            self.visit(since);
+        let unasked = |chunk: &Chunk| chunk.file == id && chunk.asked.is_none();
+        while self.front(Lane::Moving).is_some_and(unasked) && self.now() < deadline {
+            self.visit(Lane::Moving, since);
         }
         &self.files[id].verdict
     }
@@ -328,7 +354,7 @@ impl Rotation {
         }
         file.unasked = file.watched.runs().len();
         for pages in file.watched.runs().iter().rev() {
-            self.queue.push_front(Chunk {
+            self.queues[Lane::Moving as usize].push_front(Chunk {
                 file: id,
                 pages: pages.clone(),
                 bytes: file.watched.bytes(pages),
@@ -354,7 +380,7 @@ impl Rotation {
         if !same {
             file.resident = 0;
             file.unasked = 0;
-            self.queue.retain(|chunk| chunk.file != id);
+            self.queues.iter_mut().for_each(|queue| queue.retain(|chunk| chunk.file != id));
             self.enlist(id);
         }
     }
@@ -397,24 +423,42 @@ impl Rotation {
     /// be answered by `deadline`; about one in any case.
     pub fn turn(&mut self, since: Mono, deadline: Mono) {
         let mut first = true;
-        while let Some(chunk) = self.queue.front() {
-            if chunk.asked.is_some_and(|asked| asked >= since) {
-                return;
-            }
+        while let Some(lane) = self.whose_turn(since) {
+            let Some(chunk) = self.front(lane) else { return };
             let (_, cost) = self.files[chunk.file].choose(chunk);
             // A dearer one will be cut.
             let cost = if cost > 2 * TARGET_NS { TARGET_NS } else { cost };
             if !first && self.now().plus(cost) > deadline {
                 return;
             }
-            self.visit(since);
+            self.visit(lane, since);
             first = false;
         }
     }
 
-    /// Asks about what is at the front.
-    fn visit(&mut self, since: Mono) {
-        let Some(chunk) = self.next(since) else { return };
+    fn front(&self, lane: Lane) -> Option<&Chunk> {
+        self.queues[lane as usize].front()
+    }
+
+    /// The lane of the next chunk that was not asked about since `since`.
+    fn whose_turn(&mut self, since: Mono) -> Option<Lane> {
+        let due = |lane| self.front(lane).filter(|chunk| chunk.asked.is_none_or(|asked| asked < since));
+        match (due(Lane::Moving), due(Lane::Settled)) {
+            (None, None) => None,
+            (Some(_), None) => Some(Lane::Moving),
+            (None, Some(_)) => Some(Lane::Settled),
+            (Some(_), Some(settled)) => {
+                let long_ago = settled.asked.is_none_or(|asked| self.now().since(asked) > SETTLED_NS);
+                self.passed_over = if long_ago { (self.passed_over + 1) % SETTLED_SHARE } else { 0 };
+                let its_turn = long_ago && self.passed_over == 0;
+                Some(if its_turn { Lane::Settled } else { Lane::Moving })
+            }
+        }
+    }
+
+    /// Asks about what is at the front of a lane.
+    fn visit(&mut self, lane: Lane, since: Mono) {
+        let Some(chunk) = self.next(lane, since) else { return };
         let file = &mut self.files[chunk.file];
         let (call, _) = file.choose(&chunk);
         let asked = (self.clock)();
@@ -422,12 +466,12 @@ impl Rotation {
             Ok(Answer::Bytes { resident, stops }) => {
                 // No answer takes longer; what goes beyond it, others had the CPU.
                 let cost = (self.clock)().since(asked).min(CALL_NS + stops.saturating_mul(STOP_NS));
-                self.enter(chunk, Seen { asked, call, cost, resident });
+                self.enter(lane, chunk, Seen { asked, call, cost, resident });
             }
             Ok(Answer::TooCoarse) => {
                 let half = chunk.length() / 2;
-                let first = self.cut(chunk, half);
-                self.queue.push_front(first);
+                let first = self.cut(lane, chunk, half);
+                self.queues[lane as usize].push_front(first);
             }
             Err(error) => {
                 // The verdict was made with this call answering: either something changed, or it cannot be had.
@@ -440,19 +484,19 @@ impl Rotation {
         }
     }
 
-    /// Takes the chunk at the front: its beginning, if all of it would be too dear; or together with those behind it that
+    /// Takes the chunk at the front of a lane: its beginning, if all of it would be too dear; or together with those behind it that
     /// were not asked about since `since`, if they are cheap.
-    fn next(&mut self, since: Mono) -> Option<Chunk> {
+    fn next(&mut self, lane: Lane, since: Mono) -> Option<Chunk> {
         let now = self.now();
-        let mut chunk = self.queue.pop_front()?;
+        let mut chunk = self.queues[lane as usize].pop_front()?;
         let file = &self.files[chunk.file];
         let by_age = file.most_by_age(&chunk, now);
         let most = file.most_by_cost(&chunk).min(by_age);
         if chunk.length() > most {
-            return Some(self.cut(chunk, most));
+            return Some(self.cut(lane, chunk, most));
         }
         if chunk.asked.is_some() {
-            while let Some(next) = self.queue.pop_front_if(|next| {
+            while let Some(next) = self.queues[lane as usize].pop_front_if(|next| {
                 next.file == chunk.file
                     && next.asked.is_some_and(|asked| asked < since)
                     && file.may_join(&chunk, next, by_age)
@@ -463,20 +507,21 @@ impl Rotation {
         Some(chunk)
     }
 
-    /// Puts all of a chunk but its first `length` pages back to the front.
-    fn cut(&mut self, mut chunk: Chunk, length: u64) -> Chunk {
+    /// Puts all of a chunk but its first `length` pages back to the front of its lane.
+    fn cut(&mut self, lane: Lane, mut chunk: Chunk, length: u64) -> Chunk {
         let file = &mut self.files[chunk.file];
         let rest = chunk.cut(length, &file.watched);
         file.unasked += usize::from(rest.asked.is_none());
-        self.queue.push_front(rest);
+        self.queues[lane as usize].push_front(rest);
         chunk
     }
 
-    /// Enters what was seen of a chunk into the books, and puts it at the end.
-    fn enter(&mut self, mut chunk: Chunk, seen: Seen) {
+    /// Enters what was seen of a chunk that comes from this lane into the books, and puts it at the end of the lane where
+    /// it now belongs.
+    fn enter(&mut self, lane: Lane, mut chunk: Chunk, seen: Seen) {
         let file = &mut self.files[chunk.file];
         if chunk.with_next
-            && let Some(next) = self.queue.front_mut()
+            && let Some(next) = self.queues[lane as usize].front_mut()
         {
             // What was known of the two as a sum, figure and cost, leaves this much to the other.
             let theirs = (chunk.resident + next.resident).saturating_sub(seen.resident).min(next.bytes);
@@ -496,7 +541,10 @@ impl Rotation {
         chunk.with_next = false;
         chunk.resident = seen.resident;
         chunk.asked = Some(seen.asked);
-        self.queue.push_back(chunk);
+        // To mincore an empty page is as dear as any other, so that nothing is gained by asking about it first.
+        let settled = chunk.resident == chunk.bytes && file.verdict.cachestat;
+        let lane = if settled { Lane::Settled } else { Lane::Moving };
+        self.queues[lane as usize].push_back(chunk);
     }
 
     /// Resident bytes of a file's watched ranges, or why they are not known.
@@ -513,19 +561,24 @@ impl Rotation {
 
     /// When the chunk asked about longest ago was asked about; `None` if there is none, or one never was.
     pub fn oldest(&self) -> Option<Mono> {
-        self.queue.front().and_then(|chunk| chunk.asked)
+        LANES.into_iter().filter_map(|lane| self.front(lane)).map(|chunk| chunk.asked).min().flatten()
     }
 
     /// The same for each file.
     pub fn oldest_of_each(&self) -> Vec<Option<Mono>> {
-        let mut oldest = vec![None; self.files.len()];
-        let mut missing = self.files.len();
-        for chunk in &self.queue {
-            if oldest[chunk.file].is_none() {
-                oldest[chunk.file] = Some(chunk.asked);
-                missing -= 1;
-                if missing == 0 {
-                    break;
+        let mut oldest: Vec<Option<Option<Mono>>> = vec![None; self.files.len()];
+        for queue in &self.queues {
+            let mut missing: Vec<bool> = vec![true; self.files.len()];
+            let mut left = self.files.len();
+            for chunk in queue {
+                if std::mem::take(&mut missing[chunk.file]) {
+                    // Not asked about yet is older than anything.
+                    let asked = oldest[chunk.file].map_or(chunk.asked, |other| other.min(chunk.asked));
+                    oldest[chunk.file] = Some(asked);
+                    left -= 1;
+                    if left == 0 {
+                        break;
+                    }
                 }
             }
         }
@@ -551,14 +604,17 @@ impl Call {
 impl Rotation {
     /// How many chunks there are.
     pub fn chunks(&self) -> usize {
-        self.queue.len()
+        self.queues.iter().map(VecDeque::len).sum()
     }
 
     /// Panics unless the books are in order: the chunks cover each file once, oldest first, and add up.
     pub fn check(&self) {
-        assert!(self.queue.iter().zip(self.queue.iter().skip(1)).all(|(a, b)| a.asked <= b.asked));
+        for queue in &self.queues {
+            assert!(queue.iter().zip(queue.iter().skip(1)).all(|(a, b)| a.asked <= b.asked));
+        }
+        assert!(self.queues[Lane::Settled as usize].iter().all(|chunk| chunk.asked.is_some()));
         for (id, file) in self.files.iter().enumerate() {
-            let mut chunks: Vec<_> = self.queue.iter().filter(|chunk| chunk.file == id).collect();
+            let mut chunks: Vec<_> = self.queues.iter().flatten().filter(|chunk| chunk.file == id).collect();
             assert_eq!(chunks.iter().map(|chunk| chunk.resident).sum::<u64>(), file.resident);
             assert_eq!(chunks.iter().filter(|chunk| chunk.asked.is_none()).count(), file.unasked);
             chunks.sort_by_key(|chunk| chunk.pages.start);

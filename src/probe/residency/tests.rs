@@ -343,6 +343,29 @@ fn a_file_that_fills_up_does_not_overrun_ticks() {
 }
 
 #[test]
+fn a_load_shows_in_the_tick_in_which_it_happens() {
+    // 400 MiB/s in the smallest folios: asking about all that is in memory already would take hundreds of ticks.
+    const A_TICK: u64 = 2_000;
+    let file = Simulated::new(8 * GIB / PAGE, [0..1_000_000]);
+    let mut rotation = file.watched(&whole(8 * GIB));
+    for tick in 1..=200 {
+        file.change(|state| state.present = Ranges::from_iter([0..1_000_000 + tick * A_TICK]));
+        file.tick(&mut rotation);
+        let (seen, truth) = (rotation.resident(0).unwrap(), (1_000_000 + tick * A_TICK) * PAGE);
+        assert!(seen <= truth && truth - seen <= 8 * A_TICK * PAGE, "tick {tick}: {seen} of {truth}");
+    }
+    // What goes is seen later, but it is seen.
+    file.change(|state| state.present = Ranges::from_iter([1_000_000..1_500_000]));
+    let mut ticks = 0;
+    while rotation.resident(0) != Ok(500_000 * PAGE) {
+        file.tick(&mut rotation);
+        ticks += 1;
+        assert!(ticks < 1_000, "{:?}", rotation.resident(0));
+    }
+    rotation.check();
+}
+
+#[test]
 fn the_cheaper_call_is_asked() {
     // Where entries are dearer than mincore's pages, mincore answers; once they are gone, cachestat does again.
     let pages = GIB / PAGE;
