@@ -9,8 +9,9 @@ const MORE_ROWS: u64 = 100_000;
 
 /// The share of the time that looking may take, in parts of a hundred, before the tick doubles.
 const BUDGET_PERCENT: u64 = 20;
-/// Ticks in a row over which that is judged.
-const JUDGED: u32 = 100;
+/// Ticks in a row over which that is judged, by their median: a tick that others had the CPU in, or a closer look at a
+/// mark, says nothing of the usual one.
+const JUDGED: usize = 100;
 
 /// Between ticks after the stopping event.
 const STEADY_NS: u64 = 1_000_000_000;
@@ -25,8 +26,8 @@ pub struct Pace {
     /// Cost of each tick so far, for the percentiles; ns, saturating at 4.29 s.
     costs: Vec<u32>,
     late: u64,
-    judged: u32,
-    judged_cost: u64,
+    /// Where in `costs` the ticks begin that were not judged yet.
+    judged: usize,
 }
 
 /// A tick that is due: how late it is.
@@ -47,7 +48,6 @@ impl Pace {
             costs: Vec::new(),
             late: 0,
             judged: 0,
-            judged_cost: 0,
         }
     }
 
@@ -85,17 +85,15 @@ impl Pace {
     pub fn took(&mut self, cost_ns: u64) -> Option<String> {
         self.rows += 1;
         self.costs.push(cost_ns.min(u64::from(u32::MAX)) as u32);
-        self.judged += 1;
-        self.judged_cost += cost_ns;
         if self.rows >= self.doubles_at {
             self.doubles_at += MORE_ROWS;
             return Some(self.double(format!("{} rows", self.rows)));
         }
-        if self.judged == JUDGED {
-            let mean = self.judged_cost / u64::from(JUDGED);
-            (self.judged, self.judged_cost) = (0, 0);
-            if mean * 100 > self.interval() * BUDGET_PERCENT {
-                return Some(self.double(format!("a look that takes {} µs", mean / 1_000)));
+        if self.costs.len() - self.judged == JUDGED {
+            let median = percentile(&self.costs[self.judged..], 50);
+            self.judged = self.costs.len();
+            if median * 100 > self.interval() * BUDGET_PERCENT {
+                return Some(self.double(format!("looks that take {} µs", median / 1_000)));
             }
         }
         None
@@ -118,13 +116,18 @@ impl Pace {
 
     /// The cost that `percent` of the ticks stayed within; 0 without ticks.
     pub fn cost_percentile(&self, percent: usize) -> u64 {
-        let mut costs = self.costs.clone();
-        if costs.is_empty() {
-            return 0;
-        }
-        let rank = ((costs.len() * percent).div_ceil(100)).clamp(1, costs.len()) - 1;
-        u64::from(*costs.select_nth_unstable(rank).1)
+        percentile(&self.costs, percent)
     }
+}
+
+/// The value that `percent` of these stay within; 0 without any.
+fn percentile(costs: &[u32], percent: usize) -> u64 {
+    let mut costs = costs.to_vec();
+    if costs.is_empty() {
+        return 0;
+    }
+    let rank = (costs.len() * percent).div_ceil(100).clamp(1, costs.len()) - 1;
+    u64::from(*costs.select_nth_unstable(rank).1)
 }
 
 #[cfg(test)]
