@@ -174,6 +174,19 @@ impl<'de> Deserialize<'de> for Metric {
     }
 }
 
+/// The table for people, as Markdown: the glossary of the columns.
+pub fn markdown() -> String {
+    let mut text = String::from("| column | kind | meaning | includes | overlaps |\n|---|---|---|---|---|\n");
+    for Definition { name, kind, meaning, includes, overlaps, .. } in METRICS {
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+        };
+        text.push_str(&format!("| `{name}` | {kind} | {meaning} | {includes} | {overlaps} |\n"));
+    }
+    text
+}
+
 /// A value for each metric; `None` is absent, which is not 0.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Values {

@@ -5,6 +5,7 @@ mod artifacts;
 mod folder;
 mod launch;
 mod loader;
+mod readme;
 mod reports;
 mod residency;
 mod runs;
