@@ -17,7 +17,7 @@ use super::recorder::{Recorded, Recorder, Setup};
 use crate::artifact::Found;
 use crate::artifact::set::{self, Resolution};
 use crate::clock::{Clock, Mono};
-use crate::event::{Pid, What, text_of};
+use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs, StartError};
@@ -30,7 +30,7 @@ use crate::report;
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, Cost, SCHEMA};
 use crate::stage::{Matcher, StageError, StageFile};
-use crate::watch::{Observed, Seen, log, notify};
+use crate::watch::{self, Observed, Seen, log, notify};
 
 /// How long the first look at the artifacts may delay the launch, in all.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -193,8 +193,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     logs.into_iter().for_each(log::LogWatch::finish);
     notified.into_iter().for_each(notify::NotifyWatch::finish);
     if outputs.log_bytes_lost() > 0 {
-        let text = format!("{} bytes of output were passed on but came too fast to be seen", outputs.log_bytes_lost());
-        let what = Observed::Event(What::warning(text));
+        let what = Observed::Event(watch::lost(&format!("{} bytes of output", outputs.log_bytes_lost())));
         // The recorder may have failed; the command's end is told all the same.
         let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
     }

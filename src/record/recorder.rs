@@ -24,7 +24,7 @@ use crate::run::meta::{ArtifactMeta, Cost, Exit};
 use crate::run::{Detail, LoggedLine, Meta, Scope};
 use crate::sample::Sample;
 use crate::stage::{self, Condition, Matcher};
-use crate::watch::{Observed, Seen};
+use crate::watch::{self, Observed, Seen};
 
 /// The closer look at a mark: a loader may be waiting for it.
 const LOOK: Duration = Duration::from_millis(50);
@@ -203,8 +203,8 @@ impl Recorder {
             }
             Observed::Event(what) => self.happened(seen.at, seen.uncertainty_ns, what),
             Observed::Lost { stream, lines, bytes } => {
-                let text = format!("{lines} lines ({bytes} bytes) of {stream:?} came too fast to be matched or kept");
-                self.happened(seen.at, seen.uncertainty_ns, What::warning(text))
+                let what = watch::lost(&format!("{lines} lines ({bytes} bytes) of {stream:?}"));
+                self.happened(seen.at, seen.uncertainty_ns, what)
             }
             Observed::Barrier(waiting) => {
                 self.waiting.push(waiting);

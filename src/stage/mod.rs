@@ -13,7 +13,7 @@ use crate::clock::At;
 use crate::event::{Event, Evidence as MarkEvidence, Mark, Stream, What};
 use crate::metric::Metric;
 use crate::sample::Sample;
-use crate::watch::{Line, unseen_stream};
+use crate::watch::{Line, tells_a_loss, unseen_stream};
 pub use condition::Condition;
 pub use file::{Definition, StageError, StageFile};
 pub use matcher::Matcher;
@@ -89,6 +89,8 @@ struct Evidence {
     opened: bool,
     mapped: bool,
     streams: BTreeSet<&'static str>,
+    /// Some of the output passed by without being matched.
+    lost: bool,
     no_residency: Option<String>,
     no_mapping: Option<String>,
 }
@@ -117,6 +119,7 @@ impl Evidence {
             opened: events.iter().any(|event| matches!(event.what, What::Opened { .. } | What::Mapped { .. })),
             mapped: events.iter().any(|event| matches!(event.what, What::Mapped { .. })),
             streams: streams.map(key).collect(),
+            lost: events.iter().any(|event| matches!(&event.what, What::Warning { text } if tells_a_loss(text))),
             no_residency: absent(Metric::ResidentPayloadBytes),
             no_mapping: absent(Metric::MappedBytes),
         }
@@ -158,6 +161,9 @@ impl Evidence {
                 match unseen {
                     Some(stream) => {
                         (Status::Unknown, format!("{condition} was not seen, and {} cannot be read", words(stream)))
+                    }
+                    None if self.lost => {
+                        (Status::Unknown, format!("{condition} was not seen, but not all of the output was looked at"))
                     }
                     None if log.count == 1 => (Status::NotReached, format!("no line matched {:?}", log.pattern)),
                     None => (Status::NotReached, format!("fewer than {} lines matched {:?}", log.count, log.pattern)),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::event::{ArtifactId, Evidence as By};
 use crate::metric::Values;
-use crate::watch::{LineEnd, unseen};
+use crate::watch::{LineEnd, lost, unseen};
 
 fn event(at: i64, what: What) -> Event {
     Event { at: At(at), uncertainty_ns: Some(1), what }
@@ -76,6 +76,9 @@ fn a_missing_mark_has_a_reason() {
     assert_eq!(lack(log, &[hidden(Stream::Stderr)]).0, NotReached, "it would have been on the other stream");
     assert_eq!(lack(log, &[hidden(Stream::Both)]).0, Unknown);
     assert_eq!(lack("{ log = 'loaded' }", &[hidden(Stream::Stderr)]).0, Unknown);
+
+    let (status, reason) = lack(log, &[event(3, lost("12 lines of Stdout"))]);
+    assert_eq!(status, Unknown, "{reason}");
 
     let mapping = "{ mapping = 'any' }";
     assert_eq!(lack(mapping, &[]), because(NotReached, "no artifact was mapped"));

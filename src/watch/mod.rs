@@ -182,6 +182,18 @@ pub fn unseen_stream(text: &str) -> Option<Stream> {
     })
 }
 
+const LOST: &str = "came too fast to be matched or kept";
+
+/// Says that some of an output was passed on without being looked at. Recorded, so that [`tells_a_loss`] finds it again.
+pub fn lost(what: &str) -> What {
+    What::warning(format!("{what} {LOST}"))
+}
+
+/// Whether a warning is of this kind.
+pub fn tells_a_loss(text: &str) -> bool {
+    text.ends_with(LOST)
+}
+
 fn name_of(stream: Stream) -> &'static str {
     match stream {
         Stream::Stdout => "standard output",
