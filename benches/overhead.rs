@@ -3,7 +3,8 @@
 //!
 //! `cargo bench --bench overhead [-- PAIRS]`, 12 unless said. Of each pair it prints the time that the loader itself
 //! recorded from opening its model to its first response, and the ratio of the two; then the median, the smallest and
-//! the largest ratio, and how much later the loader opened its model than without the prefix. It needs 2 GiB of memory.
+//! the largest ratio, the same of the processor time that it took meanwhile (in which a busy machine shows less), and
+//! how much later it opened its model than without the prefix. It needs 2 GiB of memory.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
@@ -30,7 +31,7 @@ fn main() {
 
 fn measure(name: &str, mode: &[&str], model: &Path, pairs: usize) {
     println!("{name}: {pairs} pairs, ms from opening to first response");
-    let (mut ratios, mut delays) = (Vec::new(), Vec::new());
+    let (mut ratios, mut cpu_ratios, mut delays) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..pairs {
         // Whichever comes first finds the machine as the other left it, so they change places.
         let (plain, under) = if pair % 2 == 0 {
@@ -42,13 +43,15 @@ fn measure(name: &str, mode: &[&str], model: &Path, pairs: usize) {
         };
         println!("  plain {:8.2}  under {:8.2}  ratio {:.3}", plain.load, under.load, under.load / plain.load);
         ratios.push(under.load / plain.load);
+        cpu_ratios.push(under.cpu / plain.cpu);
         delays.push(under.start - plain.start);
     }
-    let [ratio, delay] = [ratios, delays].map(|mut values| {
+    let [ratio, cpu, delay] = [ratios, cpu_ratios, delays].map(|mut values| {
         values.sort_unstable_by(f64::total_cmp);
         (values[values.len() / 2], values[0], values[values.len() - 1])
     });
     println!("  ratio: median {:.3}, smallest {:.3}, largest {:.3}", ratio.0, ratio.1, ratio.2);
+    println!("  ratio of CPU time: median {:.3}, smallest {:.3}, largest {:.3}", cpu.0, cpu.1, cpu.2);
     println!("  opened later by: median {:.1} ms, smallest {:.1}, largest {:.1}", delay.0, delay.1, delay.2);
 }
 
@@ -58,6 +61,8 @@ struct Times {
     start: f64,
     /// From there to the first response.
     load: f64,
+    /// CPU time of the loader in between.
+    cpu: f64,
 }
 
 fn load(mode: &[&str], model: &Path, profiled: bool) -> Times {
@@ -75,10 +80,16 @@ fn load(mode: &[&str], model: &Path, profiled: bool) -> Times {
     let launched = Mono::now();
     assert!(command.stdout(Stdio::null()).status().unwrap().success());
     let text = std::fs::read_to_string(truth).unwrap();
-    let at = |name: &str| {
+    let step = |name: &str| {
         let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        Mono(lines.find(|line| line["name"] == name).unwrap()["t_ns"].as_u64().unwrap())
+        let line = lines.find(|line| line["name"] == name).unwrap();
+        let number = |field: &str| line[field].as_u64().unwrap();
+        (Mono(number("t_ns")), number("user_us") + number("system_us"))
     };
-    let (opened, response) = (at("opened"), at("first_response"));
-    Times { start: opened.since(launched) as f64 / 1e6, load: response.since(opened) as f64 / 1e6 }
+    let ((opened, before), (response, after)) = (step("opened"), step("first_response"));
+    Times {
+        start: opened.since(launched) as f64 / 1e6,
+        load: response.since(opened) as f64 / 1e6,
+        cpu: (after - before) as f64 / 1e3,
+    }
 }
