@@ -7,6 +7,7 @@
 //! on the main thread until the command has ended, [`Outputs::drain`].
 
 pub mod child;
+pub mod helpers;
 pub mod output;
 pub mod pump;
 pub mod signals;
@@ -15,5 +16,6 @@ pub mod tree;
 pub mod witness;
 
 pub use child::{Command, StartError, Started, start};
+pub use helpers::Helpers;
 pub use output::{LogSource, Outputs};
 pub use supervise::{Control, Ended, FinalReading, Finals, supervise};

@@ -18,6 +18,7 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{Whence, isatty, lseek, pipe2};
 
+use super::helpers::Helpers;
 use super::pump::{self, Ends, Outcome};
 use super::tree::TreeView;
 use super::witness::Witness;
@@ -54,6 +55,8 @@ pub struct Outputs {
     tree: Option<TreeView>,
     /// Started with the pumps, so that nothing which is opened for the command later is inherited by it.
     witness: Option<Witness>,
+    /// What the pumps and the witness take.
+    helpers: Helpers,
 }
 
 /// A stream that goes through a pump.
@@ -163,10 +166,18 @@ impl Outputs {
         self.leave_own_out();
     }
 
+    /// What the launch's own processes take, those included that will be started later.
+    pub fn helpers(&self) -> Helpers {
+        self.helpers.clone()
+    }
+
     fn leave_own_out(&self) {
         if let Some(tree) = &self.tree {
             let witness = self.witness.as_ref().map(Witness::pid);
-            self.pumps().chain(witness).for_each(|pid| tree.exclude(pid));
+            self.pumps().chain(witness).for_each(|pid| {
+                tree.exclude(pid);
+                self.helpers.take_in(pid);
+            });
         }
     }
 
@@ -195,6 +206,7 @@ impl Outputs {
     /// Hears of the end of one of these processes, which was reaped. After a pump's end closes the stream, or starts
     /// another pump that goes on.
     pub(super) fn own_ended(&mut self, death: Death) {
+        self.helpers.ended(death.pid);
         self.witness.take_if(|witness| witness.pid() == death.pid);
         for stream in &mut self.interposed {
             if matches!(stream.bearer, Bearer::Process(pump) if pump == death.pid) {
@@ -280,6 +292,7 @@ impl Outputs {
 
     fn reap_pumps(&mut self) {
         for pid in self.pumps().collect::<Vec<_>>() {
+            self.helpers.read(pid);
             match reap(pid, false) {
                 Ok(None) => {}
                 Ok(Some(death)) => self.own_ended(death),

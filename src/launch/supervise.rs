@@ -277,6 +277,7 @@ fn reap_all(root: Pid, outputs: &mut Outputs, finals: &Finals, sender: &Sender<S
             }
         };
         if outputs.is_own(death.pid) {
+            outputs.helpers().read(death.pid);
             let _ = reap(death.pid, false);
             outputs.own_ended(death);
             continue;

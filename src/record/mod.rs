@@ -13,6 +13,7 @@
 //! pump as they are.
 
 mod absence;
+mod cost;
 mod detail;
 mod discover;
 mod folder;
@@ -22,6 +23,7 @@ mod place;
 mod profile;
 mod recorder;
 mod state;
+mod surroundings;
 
 pub use folder::FolderError;
 pub use profile::{Options, Then, profile};

@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::{TimeVal, TimeValLike};
-
+use super::cost::Meter;
 use super::folder::{Folder, FolderError};
 use super::look::Probes;
 use super::recorder::{Recorded, Recorder, Setup};
+use super::surroundings::Surroundings;
 use crate::artifact::Found;
 use crate::artifact::set::{self, Resolution};
 use crate::clock::{Clock, Mono};
@@ -28,7 +27,7 @@ use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
 use crate::report;
 use crate::run::Meta;
-use crate::run::meta::{Absent, ArtifactMeta, Condition, Cost, SCHEMA};
+use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
 use crate::stage::{Matcher, StageError, StageFile};
 use crate::watch::{self, Observed, Seen, log, notify};
 
@@ -86,11 +85,13 @@ impl ProfileError {
 
 /// Runs the command under the profiler; returns the exit status.
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
+    let mut meter = Meter::begin();
     launch::signals::hold();
     let program = options.argv.first().map(text_of).unwrap_or_default();
     let (folder, mut warnings) = Folder::create(options.out.as_deref(), &folder_name(&program), options.output_log)?;
 
     let directory = std::env::current_dir().unwrap_or_default();
+    let surroundings = Surroundings::look(options.argv.iter().map(text_of).collect(), directory.clone());
     let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     let Resolution { artifacts, warnings: unresolved, .. } =
         set::resolve(&options.artifacts, &options.argv, &environment, &directory);
@@ -109,20 +110,19 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         })
         .collect();
 
-    let argv: Vec<String> = options.argv.iter().map(text_of).collect();
     let candidates = candidates(options)?;
     let matcher = Matcher::new(candidates);
     let stages = matcher.stages().clone();
     let mut meta = Meta {
         schema: SCHEMA,
         stagemark: env!("CARGO_PKG_VERSION").to_owned(),
-        argv: host::mask_argv(&argv),
+        argv: Vec::new(),
         directory: text_of(&directory),
         started: now_utc(),
         start_monotonic_ns: 0,
         interval_ns: options.interval.as_nanos() as u64,
-        environment: host::environment_that_matters(),
-        host: Host::look(&argv, &directory),
+        environment: BTreeMap::new(),
+        host: Host::default(),
         condition: Condition::at_start(&artifact_metas),
         artifacts: artifact_metas,
         stages_digest: stages.digest(),
@@ -160,6 +160,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     meta.start_monotonic_ns = started.start.0;
     let tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
     outputs.keep_out_of(tree.view());
+    meter.count_in(outputs.helpers());
     let view = tree.view();
     let notified = notify.watch(sender.clone(), Box::new(move |pid| belongs(&view, pid)));
     if let Err(error) = &notified {
@@ -182,6 +183,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         mounts,
         matcher,
         meta,
+        meter,
+        surroundings,
         until: options.until.clone(),
         then: options.then,
         control: control.clone(),
@@ -271,15 +274,4 @@ fn folder_name(program: &str) -> String {
 
 fn now_utc() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
-}
-
-/// What this process itself took so far: CPU time of its threads, its high-water mark.
-pub(super) fn own_cost() -> Cost {
-    let mut cost = Cost::default();
-    if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
-        let ns = |time: TimeVal| time.num_nanoseconds().max(0) as u64;
-        cost.cpu_ns = ns(usage.user_time()) + ns(usage.system_time());
-        cost.peak_rss_bytes = usage.max_rss().max(0) as u64 * 1024;
-    }
-    cost
 }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::absence::Absence;
+use super::cost::Meter;
 use super::detail::DetailLog;
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
@@ -15,6 +16,7 @@ use super::pace::Pace;
 use super::place;
 use super::profile::Then;
 use super::state;
+use super::surroundings::Surroundings;
 use crate::artifact::Artifact;
 use crate::clock::{At, Clock, Mono};
 use crate::event::{ArtifactId, Event, Found, Pid, What};
@@ -49,6 +51,9 @@ pub struct Recorder {
     mounts: Mounts,
     matcher: Matcher,
     meta: Meta,
+    meter: Meter,
+    /// Until `run.json` is first written.
+    surroundings: Option<Surroundings>,
     /// `--until`; the stage file's own stopping event holds without it.
     until: Option<String>,
     then: Then,
@@ -87,6 +92,8 @@ pub struct Setup {
     pub mounts: Mounts,
     pub matcher: Matcher,
     pub meta: Meta,
+    pub meter: Meter,
+    pub surroundings: Surroundings,
     pub until: Option<String>,
     pub then: Then,
     pub control: Control,
@@ -100,10 +107,24 @@ struct Looked {
 
 impl Recorder {
     pub fn new(setup: Setup) -> Recorder {
-        let Setup { clock, receiver, folder, probes, artifacts, discover, mounts, matcher, meta, until, then, control } =
-            setup;
+        let Setup {
+            clock,
+            receiver,
+            folder,
+            probes,
+            artifacts,
+            discover,
+            mounts,
+            matcher,
+            meta,
+            meter,
+            surroundings,
+            until,
+            then,
+            control,
+        } = setup;
         Recorder {
-            pace: Pace::new(meta.interval_ns, Mono::now()),
+            pace: Pace::new(meta.interval_ns, clock.start()),
             clock,
             receiver,
             waiting: Vec::new(),
@@ -114,6 +135,8 @@ impl Recorder {
             mounts,
             matcher,
             meta,
+            meter,
+            surroundings: Some(surroundings),
             until,
             then,
             control,
@@ -132,6 +155,9 @@ impl Recorder {
     /// Records until every sender is gone, which is after the command's end.
     pub fn run(mut self) -> Recorded {
         self.begin();
+        // Before anything else: what is on the disk can wait, and what the command does first cannot.
+        self.tick();
+        self.settle_in();
         loop {
             let wait = Duration::from_nanos(self.pace.wait_ns(Mono::now()));
             match self.receiver.recv_timeout(wait) {
@@ -142,21 +168,25 @@ impl Recorder {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if let Some(due) = self.pace.due(Mono::now()) {
-                let closeness = Closeness::Tick {
-                    interval: Duration::from_nanos(self.pace.interval()),
-                    mapping_pending: self.mapping_pending(),
-                };
-                let looked = self.look(due.late_ns, closeness);
-                self.follow(looked.found);
-                self.flush();
-            }
+            self.tick();
         }
         self.finish()
     }
 
+    /// Takes a sample, if one is due.
+    fn tick(&mut self) {
+        let Some(due) = self.pace.due(Mono::now()) else { return };
+        let closeness = Closeness::Tick {
+            interval: Duration::from_nanos(self.pace.interval()),
+            mapping_pending: self.mapping_pending(),
+        };
+        let looked = self.look(due.late_ns, closeness);
+        self.follow(looked.found);
+        self.flush();
+    }
+
+    /// What the matcher must know before the first look, and the folder before its first rows.
     fn begin(&mut self) {
-        self.look_at_state();
         let found = self.meta.artifacts.iter().map(|artifact| artifact.found.clone()).collect::<Vec<_>>();
         for (index, found) in found.into_iter().enumerate() {
             let at = self.clock.start();
@@ -169,6 +199,13 @@ impl Recorder {
                 what: What::Warning { text },
             });
         }
+    }
+
+    /// After the first look.
+    fn settle_in(&mut self) {
+        if self.meta.condition.state.is_empty() {
+            self.look_at_state();
+        }
         self.write_meta();
     }
 
@@ -180,12 +217,12 @@ impl Recorder {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice));
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
         }
-        self.meta.cost = Some(self.cost());
         self.flush();
         // The reports of the end are made from the whole folder, after those of the stopping event.
         if let Some(reports) = self.reports.take() {
             let _ = reports.join();
         }
+        self.meta.cost = Some(self.cost());
         self.write_meta();
         Recorded { folder: self.folder, meta: self.meta }
     }
@@ -322,6 +359,8 @@ impl Recorder {
             self.write_meta();
             if let Some(path) = self.folder.as_ref().map(|folder| folder.path().to_owned()) {
                 let made = std::thread::Builder::new().name("reports".into()).spawn(move || {
+                    // The command has just become ready, and the next sample is due.
+                    crate::sys::thread::give_way();
                     // Made again at the end, where a failure is told.
                     let _ = crate::report::folder::make(&path);
                 });
@@ -423,14 +462,13 @@ impl Recorder {
     }
 
     fn cost(&self) -> Cost {
-        let own = super::profile::own_cost();
         Cost {
             ticks: self.pace.rows(),
             late_ticks: self.pace.late(),
             tick_cost_median_ns: self.pace.cost_percentile(50),
             tick_cost_p99_ns: self.pace.cost_percentile(99),
             interval_ns: self.pace.interval(),
-            ..own
+            ..self.meter.read()
         }
     }
 
@@ -441,6 +479,9 @@ impl Recorder {
     }
 
     fn write_meta(&mut self) {
+        if let Some(surroundings) = self.surroundings.take() {
+            surroundings.enter(&mut self.meta);
+        }
         if let Some(folder) = &mut self.folder {
             self.meta.losses = folder.losses();
             folder.meta(&self.meta);

@@ -118,9 +118,18 @@ pub struct Exit {
 /// What the profiling itself took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// CPU time of all of the profiler's processes that it can account for (getrusage(2)).
+    /// CPU time in nanoseconds of the profiler and of its helper processes (the pumps, the signal witness), all threads,
+    /// from the beginning of the launch's preparation to the writing of this figure (clock_gettime(2),
+    /// CLOCK_PROCESS_CPUTIME_ID). The reports made at the stopping event are in it; those made at the end are not, since
+    /// they show it, and neither is what the process did before the launch, such as `demo`'s making of a model file.
     pub cpu_ns: u64,
-    /// The recorder's resident high-water mark.
+    /// Of it, the recorder's thread: looking, matching and writing rows. Absent in runs of versions that did not tell.
+    #[serde(default)]
+    pub recorder_cpu_ns: Option<u64>,
+    /// Of it, the helper processes.
+    #[serde(default)]
+    pub helper_cpu_ns: Option<u64>,
+    /// The resident high-water mark of the profiler's main process since its exec (VmHWM, proc_pid_status(5)).
     pub peak_rss_bytes: u64,
     pub ticks: u64,
     /// Ticks that began more than one interval late.

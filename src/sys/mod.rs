@@ -4,3 +4,4 @@ pub mod cache;
 pub mod process;
 pub mod socket;
 pub mod startup;
+pub mod thread;
