@@ -430,8 +430,8 @@ mod tests {
     #[test]
     fn statuses_are_a_shell_s() {
         let ended = |code, signal| Ended { pid: 1, code, signal }.status();
-        assert_eq!(ended(Some(3), None), 3);
-        assert_eq!(ended(None, Some(15)), 143);
+        (0..=255).for_each(|code| assert_eq!(i32::from(ended(Some(code), None)), code));
+        (1..=64).for_each(|signal| assert_eq!(i32::from(ended(None, Some(signal))), 128 + signal));
         assert_eq!(ended(None, None), 125);
     }
 }

@@ -246,7 +246,8 @@ fn a_command_whose_sigchld_is_ignored_keeps_its_status() {
 #[test]
 fn every_exit_status_is_passed_on() {
     let folder = folder();
-    for status in 0..=255 {
+    // Nothing, the plain ones, those that a shell or the profiler itself gives a meaning to, and the edges of a byte.
+    for status in [0, 1, 2, 3, 42, 124, 125, 126, 127, 128, 129, 130, 137, 143, 192, 254, 255] {
         let line = format!("exit {status}");
         let mut command = run_of(&["sh", "-c", &line], &folder);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -257,7 +258,8 @@ fn every_exit_status_is_passed_on() {
 #[test]
 fn death_by_a_signal_is_told_as_a_shell_tells_it() {
     let folder = folder();
-    for signal in [1, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15, 31, 34, 40, 64] {
+    // Those that users send, those of crashes, one that the profiler passes on, one that pumps meet, and real-time ones.
+    for signal in [1, 2, 3, 6, 9, 10, 11, 13, 15, 34, 64] {
         let line = format!("ulimit -c 0; kill -{signal} $$");
         let output = finish(&mut run_of(&["sh", "-c", &line], &folder));
         assert_eq!(output.status.code(), Some(128 + signal), "signal {signal}");
@@ -386,9 +388,10 @@ fn a_destination_that_does_not_block_gets_every_byte() {
 #[test]
 fn a_large_output_is_the_same() {
     let folder = folder();
-    let expected = printed_by(&["seq", "1", "32000000"]);
-    assert!(expected.0 > 256 << 20);
-    let mut command = run_of(&["seq", "1", "32000000"], &folder);
+    let expected = printed_by(&LONG);
+    // Far past every buffer on the way.
+    assert!(expected.0 > 48 << 20);
+    let mut command = run_of(&LONG, &folder);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut reader = Reader::default();
     reader.read(child.stdout.take().unwrap(), u64::MAX);
@@ -642,13 +645,13 @@ fn a_killed_profiler_leaves_the_command_and_its_terminal_whole() {
 #[test]
 fn a_killed_pump_loses_and_doubles_nothing() {
     let folder = folder();
-    let mut command = run_of(&["seq", "1", "20000000"], &folder);
+    let mut command = run_of(&LONG, &folder);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = child.stdout.take().unwrap();
     let mut reader = Reader::default();
     let mut killed = Vec::new();
     for _ in 0..10 {
-        assert!(!reader.read(&out, 8 << 20), "the stream ended before the last kill");
+        assert!(!reader.read(&out, 4 << 20), "the stream ended before the last kill");
         let pump = eventually("there is a pump", || {
             children_named(child.id() as i32, "output-pump").into_iter().find(|pid| !killed.contains(pid))
         });
@@ -657,16 +660,17 @@ fn a_killed_pump_loses_and_doubles_nothing() {
     }
     assert!(reader.read(&out, u64::MAX));
     assert_eq!(ended(&mut child).code(), Some(0));
-    assert_eq!(reader.sum(), printed_by(&["seq", "1", "20000000"]));
+    assert_eq!(reader.sum(), printed_by(&LONG));
 }
 
 #[test]
 fn a_killed_pump_of_a_terminal_loses_and_doubles_nothing() {
-    let (terminal, _folder) = terminal(ONCE, &words(&["seq", "1", "600000"]), true);
+    let (terminal, _folder) = terminal(ONCE, &words(&["seq", "1", "300000"]), true);
     let mut killed = Vec::new();
     let mut profilers = Vec::new();
+    let mut at = 0;
     for count in 1..=10 {
-        terminal.wait_for(&format!("\n{}\n", count * 20_000), 0);
+        at = terminal.wait_for(&format!("\n{}\n", count * 10_000), at).1;
         if profilers.is_empty() {
             profilers = children_named(terminal.leader(), "stagemark");
         }
@@ -676,9 +680,9 @@ fn a_killed_pump_of_a_terminal_loses_and_doubles_nothing() {
         signal(pump, Signal::SIGKILL);
         killed.push(pump);
     }
-    let (all, end) = terminal.wait_for("<status 0>", 0);
+    let (all, end) = terminal.wait_for("<status 0>", at);
     let all = &all[..end];
-    let expected: String = (1..=600_000).map(|i| format!("{i}\n")).chain(["<status 0>".into()]).collect();
+    let expected: String = (1..=300_000).map(|i| format!("{i}\n")).chain(["<status 0>".into()]).collect();
     assert!(all == expected.as_bytes(), "{} bytes instead of {}", all.len(), expected.len());
 }
 

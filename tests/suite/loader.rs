@@ -291,7 +291,7 @@ fn the_first_request_is_the_first_use() {
 fn an_early_listener_says_503_until_it_is_populated() {
     let bench = Bench::new();
     // Slow enough that the first request comes long before the end.
-    let command = bench.command("mmap-lazy --touch 32MiB --pace 16MiB --serve 0 --listen-early");
+    let command = bench.command("mmap-lazy --touch 32MiB --pace 8MiB --serve 0 --listen-early");
     let mut server = Server::start(command);
     let address = server.listening();
     assert_eq!(ask(&address).0, 503);

@@ -261,7 +261,7 @@ impl Terminal {
 
     /// Waits until a text has been printed since `from`; gives all that was printed and where the text ends.
     pub fn wait_for(&self, text: &str, from: usize) -> (Vec<u8>, usize) {
-        let find = |all: &[u8]| all.get(from..)?.windows(text.len()).position(|window| window == text.as_bytes());
+        let find = |all: &[u8]| memchr::memmem::find(all.get(from..)?, text.as_bytes());
         let (lock, changed) = &*self.seen;
         let all = lock.lock().unwrap();
         let (all, _) = changed.wait_timeout_while(all, LIMIT, |all| find(&all.0).is_none() && !all.1).unwrap();
