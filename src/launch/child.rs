@@ -77,20 +77,20 @@ pub fn start(command: &Command, outputs: &mut Outputs) -> Result<Started, StartE
     super::signals::hold();
     // Without it orphans go to init, as they would without the profiler; they are then missed, not harmed.
     let _ = nix::sys::prctl::set_child_subreaper(true);
-    let other = |source| StartError::Other { program: text_of(program), source };
-    let page = Arc::new(SharedPage::new().map_err(other)?);
+    // Refused where no file may have any size (RLIMIT_FSIZE): then the start is known as the moment before the fork.
+    let page = SharedPage::new().ok().map(Arc::new);
     let before = Mono::now();
     let spawned = {
         let mut process = std::process::Command::new(program);
         process.args(arguments);
         process.stdout(outputs.give(0)).stderr(outputs.give(1));
         let environment = Environment::with(&command.environment);
-        hand_on(&mut process, startup::given(), environment, Arc::clone(&page), 0);
+        hand_on(&mut process, startup::given(), environment, page.clone(), 0);
         process.spawn()
         // Dropping `process` here closes the profiler's copies of the streams' write ends.
     };
     let child = spawned.map_err(|source| StartError::new(text_of(program), source))?;
-    let start = page.slot(0).load(SeqCst);
+    let start = page.map_or(0, |page| page.slot(0).load(SeqCst));
     // Reaped by the supervisor, by its pid: dropping the handle does nothing to the process.
     Ok(Started { pid: child.id() as Pid, start: if start == 0 { before } else { Mono(start) } })
 }

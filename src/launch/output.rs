@@ -44,6 +44,15 @@ pub enum LogSource {
     Unseen { stream: Stream, why: String },
 }
 
+impl LogSource {
+    /// The stream that it is a copy of.
+    pub fn stream(&self) -> Stream {
+        match self {
+            LogSource::Pipe { stream, .. } | LogSource::File { stream, .. } | LogSource::Unseen { stream, .. } => *stream,
+        }
+    }
+}
+
 /// The command's outputs, prepared before it starts.
 #[derive(Debug, Default)]
 pub struct Outputs {

@@ -22,6 +22,9 @@ const FORWARDED: [Signal; 6] =
 pub fn hold() {
     // Ignored by our parent, this one would make the kernel reap the command, and its status would be lost.
     set_disposition(libc::SIGCHLD, false);
+    // A write beyond RLIMIT_FSIZE is an error to be told, not the profiler's end (setrlimit(2)). The command gets its
+    // own disposition back.
+    set_disposition(libc::SIGXFSZ, true);
     // Cannot fail with these arguments.
     let _ = all().thread_block();
 }

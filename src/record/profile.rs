@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::Write;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -29,12 +31,16 @@ use crate::report;
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
 use crate::stage::{Matcher, StageError, StageFile};
-use crate::watch::{self, Observed, Seen, log, notify};
+use crate::sys::process::{exit_on_abort, outlive_aborts};
+use crate::watch::{self, Observed, Seen, log, notify, unseen};
 
 /// How long the first look at the artifacts may delay the launch, in all.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 /// How long the end waits for output that its reader does not take.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// Descriptors that a launch itself takes: a few at a time to start a process, one to wait for its end.
+const RESERVE: usize = 6;
 
 /// What happens to the command at the stopping event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,17 +142,33 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     };
 
     let (sender, receiver) = channel();
-    let notify = notify::Notify::bind(environment.get(OsStr::new("NOTIFY_SOCKET")).map(Path::new))?;
-    let command = launch::Command { argv: options.argv.clone(), environment: notify.environment() };
     let control = Control::new()?;
     let finals = Finals::default();
+    // From here on what is refused (descriptors, threads) costs what it was for, and not the launch.
+    let reserve = reserve();
+    let notify = notify::Notify::bind(environment.get(OsStr::new("NOTIFY_SOCKET")).map(Path::new))
+        .map_err(|error| warnings.push(format!("notifications cannot be heard: {error}")))
+        .ok();
+    let command = launch::Command {
+        argv: options.argv.clone(),
+        environment: notify.as_ref().map(notify::Notify::environment).unwrap_or_default(),
+    };
     let mut outputs = Outputs::prepare()?;
     let mut logs = Vec::new();
     for source in outputs.take_sources() {
-        logs.push(log::watch(source, sender.clone())?);
+        let stream = source.stream();
+        match log::watch(source, sender.clone()) {
+            Ok(log) => logs.push(log),
+            Err(error) => {
+                // The receiver lives as long as this function.
+                let what = Observed::Event(unseen(stream, &error.to_string()));
+                let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
+            }
+        }
     }
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
+    drop(reserve);
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
         Err(error) => {
@@ -156,16 +178,17 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     };
 
     // The command runs: nothing from here on may return before it has ended.
+    outlive_aborts();
     let clock = Clock::new(started.start);
     meta.start_monotonic_ns = started.start.0;
     let tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
-    let notified = notify.watch(sender.clone(), Box::new(move |pid| belongs(&view, pid)));
-    if let Err(error) = &notified {
-        warnings.push(format!("notifications cannot be heard: {error}"));
-    }
+    let notified = notify.and_then(|notify| {
+        let watch = notify.watch(sender.clone(), Box::new(move |pid| belongs(&view, pid)));
+        watch.map_err(|error| warnings.push(format!("notifications cannot be heard: {error}"))).ok()
+    });
     meta.warnings = warnings;
     let recorder = Recorder::new(Setup {
         clock,
@@ -193,6 +216,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
 
     let ended = launch::supervise(&started, &mut outputs, &finals, &control, &sender);
     outputs.drain(DRAIN);
+    if let Ok(ended) = &ended {
+        exit_on_abort(ended.status());
+    }
     logs.into_iter().for_each(log::LogWatch::finish);
     notified.into_iter().for_each(notify::NotifyWatch::finish);
     if outputs.log_bytes_lost() > 0 {
@@ -203,12 +229,18 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     drop(sender);
     let recorded = recording.ok().and_then(|thread| thread.join().ok());
     let stopped = recorded.as_ref().and_then(|recorded| recorded.meta.exit.as_ref()).is_some_and(|exit| exit.stopped);
-    report(recorded, options.quiet);
+    // A mistake in the reports must not cost the command its exit status; the panic has been printed.
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| report(recorded, options.quiet)));
     match ended {
         Ok(_) if stopped => Ok(0),
         Ok(ended) => Ok(ended.status()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Descriptors to be held while the profiler opens its own, so that where they are short the launch itself has some.
+fn reserve() -> Vec<File> {
+    (0..RESERVE).map_while(|_| File::open("/dev/null").ok()).collect()
 }
 
 /// Whether a sender is of the launch; a process that is gone by now and was never seen cannot be told.

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
@@ -92,13 +92,13 @@ impl Drop for SharedPage {
 
 /// Makes `command`, once forked, give back what this process was given: signal dispositions and mask, and closed
 /// standard descriptors; and gives it an environment, in which its program is looked up too. The moment just before exec goes to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds).
-pub fn hand_on(command: &mut Command, given: Given, environment: Environment, page: Arc<SharedPage>, slot: usize) {
+pub fn hand_on(command: &mut Command, given: Given, environment: Environment, page: Option<Arc<SharedPage>>, slot: usize) {
     let hook = move || {
-        // The Rust runtime touches SIGPIPE, the launch SIGCHLD, the C library its own two. What has a handler now has
+        // The Rust runtime touches SIGPIPE, the launch SIGCHLD and SIGXFSZ, the C library its own two. What has a handler now has
         // its default action after exec(3) by itself.
         for signal in Signals::NUMBERS {
             let ignore = given.ignored.contains(signal);
-            if ignore || signal == libc::SIGPIPE || signal == libc::SIGCHLD {
+            if ignore || [libc::SIGPIPE, libc::SIGCHLD, libc::SIGXFSZ].contains(&signal) {
                 set_disposition(signal, ignore);
             }
         }
@@ -114,7 +114,9 @@ pub fn hand_on(command: &mut Command, given: Given, environment: Environment, pa
         set_mask(given.blocked);
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes to the structure only.
-        if unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) } == 0 {
+        if let Some(page) = &page
+            && unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) } == 0
+        {
             page.slot(slot).store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, SeqCst);
         }
         Ok(())
@@ -226,6 +228,38 @@ pub(super) fn is_ignored(signal: i32) -> bool {
 /// At least as large as `struct sigaction` of the kernel (include/linux/signal_types.h) on every 64-bit architecture
 /// that Rust has: action first.
 type KernelAction = [u64; 8];
+
+/// The status to exit with in place of an abort; none while it is not known yet.
+static EXIT_STATUS: AtomicI32 = AtomicI32::new(-1);
+
+/// Makes an abort (an allocation refused, a stack overflowed) in any thread but the main one wait until the exit status
+/// is known, and end the process with it then: the command's status is worth more than a core dump of the profiler.
+/// An abort of the main thread ends the process as ever, until the status is known.
+pub fn outlive_aborts() {
+    extern "C" fn on_abort(_signal: libc::c_int) {
+        loop {
+            let status = EXIT_STATUS.load(SeqCst);
+            // SAFETY: each of these calls may be made in a signal handler (signal-safety(7)), and none touches memory.
+            // A handler that returns lets abort(3) go on.
+            unsafe {
+                if status >= 0 {
+                    libc::_exit(status);
+                }
+                if libc::gettid() == libc::getpid() {
+                    return;
+                }
+                libc::poll(std::ptr::null_mut(), 0, 10);
+            }
+        }
+    }
+    // SAFETY: the handler is as it may be (above), and lives as long as the program.
+    unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+}
+
+/// Says with which status the process is to end should it abort from now on ([`outlive_aborts`]).
+pub fn exit_on_abort(status: u8) {
+    EXIT_STATUS.store(i32::from(status), SeqCst);
+}
 
 /// Sets the calling thread's signal mask.
 pub fn set_mask(signals: Signals) {
