@@ -4,14 +4,66 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
 
+const AFTER_HELP: &str = "\
+Examples:
+  stagemark demo
+  stagemark run -- vllm serve ORG/NAME
+  stagemark inspect model.safetensors
+
+`stagemark VERB --help` says more, exit statuses included.";
+
+const RUN_AFTER_HELP: &str = "\
+Without --artifact the model is found by the command line (a path, or a Hugging Face id in the local cache), and else \
+by the files that the launch opens.
+
+Examples:
+  stagemark run -- vllm serve ORG/NAME
+  stagemark run --artifact model.gguf -- ./start.sh
+  stagemark run --stage 'loaded=log:weights loaded in' --until loaded --then stop -- python serve.py
+
+Exit status: the command's own, 128+N where signal N ended it, 0 where --then stop did; 127 where the command was not \
+found, 126 where it could not be executed, 125 where stagemark failed before it started it, wrong usage included.";
+
+const DEMO_AFTER_HELP: &str = "\
+Writes 512 MiB to stagemark-runs/demo-model.safetensors and leaves it there.
+
+Exit status: as of `stagemark run`.";
+
+const REPORT_AFTER_HELP: &str = "\
+Examples:
+  stagemark report stagemark-runs/20260131T101500Z-vllm
+  stagemark report RUN --stages my-stages.toml --out other-stages
+
+Exit status: 0 where the reports were made, 2 on wrong usage, 3 where the run cannot be read.";
+
+const INSPECT_AFTER_HELP: &str = "\
+Reads headers only, executes and unpickles nothing, and leaves the page cache as it was. A folder stands for the model \
+files in it, or, where it has none, for those in its folders; an index or one part of a split file for all parts. \
+`raw:PATH` takes all bytes as payload.
+
+Examples:
+  stagemark inspect model.safetensors
+  stagemark inspect --json ./model-folder | jq .total
+
+Exit status: 0 where every file was understood, 2 on wrong usage, 3 where something could not be found or understood.";
+
+const MARK_AFTER_HELP: &str = "\
+For scripts inside `stagemark run`. The name has 1 to 64 letters, digits, `_`, `.`, `-`.
+
+Example:
+  stagemark mark weights_loaded
+
+Exit status: 0 where the mark was heard, 2 outside of a run or where nobody heard it.";
+
 /// What a model's start-up really costs, and when it is really ready.
 #[derive(Debug, Parser)]
-#[command(name = "stagemark", version, arg_required_else_help = true)]
+#[command(name = "stagemark", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
@@ -20,16 +72,22 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a launch command unchanged and record what it costs, stage by stage.
+    #[command(after_help = RUN_AFTER_HELP)]
     Run(RunArgs),
     /// Make a model file and profile the bundled reference loader on it.
+    #[command(after_help = DEMO_AFTER_HELP)]
     Demo(DemoArgs),
     /// Make the reports of a run folder again from its recorded files.
+    #[command(after_help = REPORT_AFTER_HELP)]
     Report(ReportArgs),
     /// Describe model files: format, payload, dtypes, and how much is resident now.
+    #[command(after_help = INSPECT_AFTER_HELP)]
     Inspect(InspectArgs),
     /// Mark a stage from inside a run; returns when it was heard.
+    #[command(after_help = MARK_AFTER_HELP)]
     Mark {
-        /// The stage's name.
+        /// The stage's name
+        #[arg(value_parser = utf8())]
         name: String,
     },
 }
@@ -44,17 +102,18 @@ pub struct RunArgs {
     pub artifacts: Vec<PathBuf>,
     /// Follow this stage file: the name of a bundled one, or a path [default: by the programs that run]
     #[arg(long, value_name = "NAME|FILE")]
-    pub stages: Option<String>,
-    /// Add a stage: NAME=log:REGEX, NAME=mapping:any|all, NAME=residency:PERCENT, NAME=exit:any|CODE; may be repeated
-    #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT")]
+    pub stages: Option<OsString>,
+    /// Add a stage: NAME=log:REGEX, NAME=mapping:any|all, NAME=residency:PERCENT,
+    /// NAME=exit:any|CODE, NAME=notify; may be repeated
+    #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT", value_parser = utf8())]
     pub one_offs: Vec<String>,
     /// The stopping event: the stage at which the account ends
-    #[arg(long, value_name = "STAGE")]
+    #[arg(long, value_name = "STAGE", value_parser = utf8())]
     pub until: Option<String>,
     /// At the stopping event, keep the command running or stop it (the exit status is then 0)
     #[arg(long, value_enum, default_value_t = ThenArg::Keep)]
     pub then: ThenArg,
-    /// Time between two samples
+    /// Time between two samples, from 1ms to 1h
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = interval)]
     pub interval: Duration,
     /// Say nothing on standard error
@@ -88,7 +147,7 @@ pub struct ReportArgs {
     pub run: PathBuf,
     /// Match these stages instead of the run's own: the name of a bundled stage file, or a path
     #[arg(long, value_name = "NAME|FILE")]
-    pub stages: Option<String>,
+    pub stages: Option<OsString>,
     /// Write the reports here [default: the run folder; needed with --stages]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -99,7 +158,7 @@ pub struct ReportArgs {
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Model files, indexes, or folders
+    /// Model files, indexes, or folders; `raw:PATH` for a file that is all payload
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Exact figures as JSON
@@ -128,6 +187,11 @@ impl RunArgs {
             argv: self.argv,
         })
     }
+}
+
+/// Text, with an error that names the argument where it is none.
+fn utf8() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().try_map(|text| text.into_string().map_err(|_| "not UTF-8"))
 }
 
 /// `20ms`, `1s`, `500us`: from 1 ms to 1 h.

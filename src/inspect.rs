@@ -15,12 +15,17 @@ use crate::artifact::{Artifact, Format, Tensor};
 use crate::clock::Mono;
 use crate::event::text_of;
 use crate::probe::residency::ResidencyProbe;
+use crate::report::text::{acts_on_a_terminal, elide, plain};
 
 /// How long the kernel is asked about one file.
 const RESIDENCY_LIMIT: Duration = Duration::from_secs(5);
 
 /// How many of the largest tensors the table and the JSON have.
 const LARGEST: (usize, usize) = (5, 20);
+
+/// The most lines of dtypes that the table has of one file, and the most characters of a name in it. JSON has all.
+const DTYPES: usize = 16;
+const NAME: usize = 80;
 
 /// How much of a file's watched ranges is resident, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +73,7 @@ pub fn inspect_with(
     };
     for warning in &warnings {
         // Standard error may be closed; the answer is on standard output.
-        let _ = writeln!(errors, "{warning}");
+        let _ = writeln!(errors, "{}", plain(warning));
     }
     let resident = resident(&artifacts);
     let largest = if json { LARGEST.1 } else { LARGEST.0 };
@@ -76,7 +81,7 @@ pub fn inspect_with(
         artifacts.iter().zip(resident).map(|(artifact, resident)| File::of(artifact, resident, largest)).collect();
     let total = Total::of(&files);
     let text = if json {
-        let mut text = serde_json::to_string_pretty(&Answer { files, total, warnings: &warnings })?;
+        let mut text = escaped(&serde_json::to_string_pretty(&Answer { files, total, warnings: &warnings })?);
         text.push('\n');
         text
     } else {
@@ -207,22 +212,20 @@ fn largest(tensors: &[Tensor], count: usize) -> Vec<Largest> {
 fn table(files: &[File], total: &Total) -> String {
     let mut table = Table::default();
     for file in files {
-        table.heading(&file.path);
+        table.heading(&plain(&file.path));
         if file.real_path != file.path {
-            table.line("is", &file.real_path);
+            table.line("is", &plain(&file.real_path));
         }
         table.line("format", &word(file.format));
         table.bytes("size", Some(file.size_bytes), "");
-        table.bytes("payload", file.payload_bytes, file.payload_reason.as_deref().unwrap_or_default());
+        table.bytes("payload", file.payload_bytes, &plain(file.payload_reason.as_deref().unwrap_or_default()));
         table.bytes("overhead", file.overhead_bytes, "header, metadata and padding");
         table.count("tensors", file.tensors);
-        for (dtype, bytes) in &file.bytes_by_dtype {
-            table.bytes("dtype", Some(*bytes), &text_of(dtype));
-        }
+        table.dtypes(&file.bytes_by_dtype);
         for tensor in &file.largest_tensors {
-            let kind = if tensor.dtype.is_empty() { String::new() } else { format!("  {}", text_of(&tensor.dtype)) };
+            let kind = if tensor.dtype.is_empty() { String::new() } else { format!("  {}", name(&tensor.dtype)) };
             let shape = if tensor.shape.is_empty() { String::new() } else { format!(" {:?}", tensor.shape) };
-            table.bytes("largest", Some(tensor.bytes), &format!("{}{kind}{shape}", text_of(&tensor.name)));
+            table.bytes("largest", Some(tensor.bytes), &format!("{}{kind}{shape}", name(&tensor.name)));
         }
         let known = match (&file.resident_reason, file.resident_bytes) {
             (Some(reason), _) => reason.clone(),
@@ -234,7 +237,10 @@ fn table(files: &[File], total: &Total) -> String {
             (None, None) => String::new(),
         };
         table.bytes("resident", file.resident_bytes, &known);
-        file.notes.iter().for_each(|note| table.line("note", note));
+        file.notes.iter().for_each(|note| table.line("note", &plain(note)));
+    }
+    if files.is_empty() {
+        return String::new();
     }
     table.heading(&format!("In all: {} file{}", total.files, if total.files == 1 { "" } else { "s" }));
     table.bytes("size", total.size_bytes, "");
@@ -245,9 +251,7 @@ fn table(files: &[File], total: &Total) -> String {
     );
     table.bytes("overhead", total.overhead_bytes, "");
     table.count("tensors", total.tensors);
-    for (dtype, bytes) in &total.bytes_by_dtype {
-        table.bytes("dtype", Some(*bytes), &text_of(dtype));
-    }
+    table.dtypes(&total.bytes_by_dtype);
     let share = match (total.resident_payload_bytes, total.payload_bytes) {
         (Some(resident), Some(payload)) if payload > 0 => format!("{} of the payload", percent(resident, payload)),
         (None, _) => "unknown for a file above".into(),
@@ -283,10 +287,40 @@ impl Table {
         self.line(label, &format!("{rounded:>10}  {exact:>16}  {words}"));
     }
 
+    /// The dtypes with the most bytes, and how many others there are.
+    fn dtypes(&mut self, by_dtype: &BTreeMap<String, u64>) {
+        let mut order: Vec<(&String, u64)> = by_dtype.iter().map(|(dtype, bytes)| (dtype, *bytes)).collect();
+        order.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let others = order.split_off(order.len().min(DTYPES));
+        order.iter().for_each(|(dtype, bytes)| self.bytes("dtype", Some(*bytes), &name(dtype)));
+        if !others.is_empty() {
+            let sum = others.iter().try_fold(0u64, |sum, (_, bytes)| sum.checked_add(*bytes));
+            self.bytes("dtype", sum, &format!("{} others", others.len()));
+        }
+    }
+
     fn count(&mut self, label: &str, count: Option<usize>) {
         let exact = count.map_or("unknown".into(), |count| count.to_string());
         self.line(label, &format!("{:>10}  {exact:>16}", ""));
     }
+}
+
+/// A name out of a header, fit for a terminal.
+fn name(name: &str) -> String {
+    elide(&plain(name), NAME)
+}
+
+/// JSON in which what a terminal would act on is escaped. Outside of texts there is nothing of that kind but line ends.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character == '\n' || !acts_on_a_terminal(character) {
+            text.push(character);
+        } else {
+            character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
+        }
+    }
+    text
 }
 
 /// A format's word, as in JSON.

@@ -5,13 +5,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use stagemark::cli::{Cli, Verb};
+use stagemark::run::RunError;
 use stagemark::{demo, inspect, launch, record, report, watch};
 
-/// The answer is "no".
-const NO: u8 = 1;
 /// Wrong usage, of any verb but `run`.
 const USAGE: u8 = 2;
+/// Something cannot be read or understood.
+const UNKNOWN: u8 = 3;
 /// Our own failure before the command was started, wrong usage of `run` included.
 const BEFORE_START: u8 = 125;
 
@@ -33,14 +35,19 @@ fn main() -> ExitCode {
             // Help and version are answers, not errors.
             let asked = !error.use_stderr();
             let _ = error.print();
+            if is_run && error.kind() == ErrorKind::UnknownArgument {
+                let tip = "tip: the launch command stands behind `--`: stagemark run [OPTIONS] -- COMMAND";
+                let _ = writeln!(std::io::stderr(), "\n{tip}");
+            }
             return ExitCode::from(if asked { 0 } else { usage });
         }
     };
     match dispatch(cli.verb) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "stagemark: {error:#}");
-            ExitCode::from(usage)
+            complain(&format!("{error:#}"));
+            let unreadable = error.downcast_ref::<RunError>().is_some_and(|error| !error.is_usage());
+            ExitCode::from(if unreadable { UNKNOWN } else { usage })
         }
     }
 }
@@ -60,7 +67,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         Verb::Inspect(options) => {
             let out = &mut std::io::stdout().lock();
             let all_understood = inspect::inspect(&options.paths, options.json, out, &mut std::io::stderr())?;
-            Ok(if all_understood { 0 } else { NO })
+            Ok(if all_understood { 0 } else { UNKNOWN })
         }
         Verb::Mark { name } => watch::notify::mark(&name).map(|()| 0),
     }
@@ -70,10 +77,16 @@ fn profile(options: &record::Options) -> anyhow::Result<u8> {
     match record::profile(options) {
         Ok(status) => Ok(status),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "stagemark: {error}");
+            complain(&error.to_string());
             Ok(error.status())
         }
     }
+}
+
+/// Says what went wrong. Names that came from files and arguments are in it.
+fn complain(error: &str) {
+    let lines: Vec<String> = error.lines().map(report::text::plain).collect();
+    let _ = writeln!(std::io::stderr(), "stagemark: {}", lines.join("\n  "));
 }
 
 /// Prints to standard output; a reader that has seen enough is no error.

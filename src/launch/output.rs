@@ -48,7 +48,9 @@ impl LogSource {
     /// The stream that it is a copy of.
     pub fn stream(&self) -> Stream {
         match self {
-            LogSource::Pipe { stream, .. } | LogSource::File { stream, .. } | LogSource::Unseen { stream, .. } => *stream,
+            LogSource::Pipe { stream, .. } | LogSource::File { stream, .. } | LogSource::Unseen { stream, .. } => {
+                *stream
+            }
         }
     }
 }

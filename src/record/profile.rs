@@ -1,7 +1,7 @@
 //! One launch from end to end: prepare, start, supervise, report. Everything that could fail is done before the
 //! command starts; from then on nothing is allowed to stop it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
@@ -30,9 +30,10 @@ use crate::probe::residency::ResidencyProbe;
 use crate::report;
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
+use crate::stage::file::hint;
 use crate::stage::{Matcher, StageError, StageFile};
 use crate::sys::process::{exit_on_abort, outlive_aborts};
-use crate::watch::{self, Observed, Seen, log, notify, unseen};
+use crate::watch::{self, Observed, Seen, is_stage_name, log, notify, unseen};
 
 /// How long the first look at the artifacts may delay the launch, in all.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -75,6 +76,8 @@ pub enum ProfileError {
     Start(#[from] StartError),
     #[error("{0}")]
     Stage(#[from] StageError),
+    #[error("--until {0}")]
+    Until(String),
     #[error("cannot prepare the launch: {0}")]
     Io(#[from] std::io::Error),
 }
@@ -93,6 +96,9 @@ impl ProfileError {
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
     launch::signals::hold();
+    // Before the folder, which wrong usage should not leave behind.
+    let candidates = candidates(options)?;
+    let unreachable = check_until(options, &candidates)?;
     let program = options.argv.first().map(text_of).unwrap_or_default();
     let (folder, mut warnings) = Folder::create(options.out.as_deref(), &folder_name(&program), options.output_log)?;
 
@@ -101,6 +107,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     let Resolution { artifacts, warnings: unresolved, .. } =
         set::resolve(&options.artifacts, &options.argv, &environment, &directory);
+    warnings.extend(unreachable);
     warnings.extend(unresolved);
 
     let mounts = Mounts::read(Path::new("/proc"));
@@ -116,7 +123,6 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         })
         .collect();
 
-    let candidates = candidates(options)?;
     let matcher = Matcher::new(candidates);
     let stages = matcher.stages().clone();
     let mut meta = Meta {
@@ -256,6 +262,32 @@ fn candidates(options: &Options) -> Result<Vec<StageFile>, StageError> {
         options.one_offs.iter().try_for_each(|text| stages.add_one_off(text))?;
     }
     Ok(candidates)
+}
+
+/// Whether `--until` names a stage that can be reached. It cannot where the one stage file that was asked for has none
+/// of that name; where the file is chosen by what runs, a warning must do, since a notification may have any name.
+fn check_until(options: &Options, candidates: &[StageFile]) -> Result<Option<String>, ProfileError> {
+    let Some(until) = &options.until else { return Ok(None) };
+    if candidates.iter().any(|file| file.stage(until).is_some()) {
+        return Ok(None);
+    }
+    let names: BTreeSet<&str> =
+        candidates.iter().flat_map(|file| &file.stages).map(|stage| stage.name.as_str()).collect();
+    let hint = hint(until, &names.into_iter().collect::<Vec<_>>());
+    let until = text_of(until);
+    match (&options.stages, is_stage_name(&until)) {
+        (None, true) => {
+            let problem =
+                format!("no stage file has a stage `{until}`{hint}; only a notification by that name reaches it");
+            Ok(Some(format!("--until {until}: {problem}")))
+        }
+        (Some(file), true) => Err(ProfileError::Until(format!(
+            "{until}: the stage file `{}` has no such stage{hint}; `--stage {until}=notify` adds one that the command \
+             marks itself",
+            file.name
+        ))),
+        (_, false) => Err(ProfileError::Until(format!("{until}: no stage can have that name{hint}"))),
+    }
 }
 
 /// The metrics that this version has no probe for.

@@ -1,11 +1,13 @@
 //! Every report of a run folder, made from its recorded files alone.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::Context;
 
 use super::{csv, plot, terminal};
 use crate::account::StageTable;
+use crate::event::text_of;
 use crate::run::{self, Run};
 use crate::stage::{self, StageFile};
 
@@ -41,18 +43,27 @@ pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()>
 /// Makes the reports again, with the run's own stages or with others, and returns the table for a terminal.
 ///
 /// Other stages go into a folder of their own, so that a run's own reports stay what they are.
-pub fn again(folder: &Path, stages: Option<&str>, out: Option<&Path>) -> anyhow::Result<String> {
+pub fn again(folder: &Path, stages: Option<&OsStr>, out: Option<&Path>) -> anyhow::Result<String> {
     let mut run = Run::load(folder)?;
     if let Some(stages) = stages {
         let out = out.context("--stages needs --out DIR: the run's own reports stay as they are")?;
-        anyhow::ensure!(!same_place(folder, out), "--out {} is the run folder itself", out.display());
+        anyhow::ensure!(!same_place(folder, out), "--out {} is the run folder itself", text_of(out));
         let file = StageFile::load(stages)?;
         rematch(&mut run, file)?;
     }
     let table = StageTable::of(&run);
-    let out = out.unwrap_or(folder);
-    std::fs::create_dir_all(out).with_context(|| out.display().to_string())?;
-    write(&run, &table, out)?;
+    match out {
+        None => {
+            write(&run, &table, folder).context("the reports could not be written; --out DIR puts them elsewhere")?
+        }
+        Some(out) => {
+            let shown = text_of(out);
+            let other = out.join(run::META).exists() && !same_place(folder, out);
+            anyhow::ensure!(!other, "--out {shown} is the folder of another run, whose own reports stay as they are");
+            std::fs::create_dir_all(out).with_context(|| format!("--out {shown}"))?;
+            write(&run, &table, out)?;
+        }
+    }
     Ok(terminal::text(&run, &table))
 }
 

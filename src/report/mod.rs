@@ -4,6 +4,6 @@ pub mod csv;
 pub mod folder;
 pub mod plot;
 pub mod terminal;
-mod text;
+pub mod text;
 mod units;
 mod words;

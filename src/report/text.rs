@@ -9,11 +9,16 @@ pub fn plain(text: &str) -> String {
             '\n' => plain.push_str("\\n"),
             '\r' => plain.push_str("\\r"),
             '\t' => plain.push_str("\\t"),
-            c if c.is_control() || is_invisible(c) => plain.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
+            c if acts_on_a_terminal(c) => plain.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
             c => plain.push(c),
         }
     }
     plain
+}
+
+/// Whether a terminal, or a reader's eye, could be led astray by it.
+pub fn acts_on_a_terminal(character: char) -> bool {
+    character.is_control() || is_invisible(character)
 }
 
 /// Formatting characters: bidirectional controls, zero-width ones, line and paragraph separators; and what XML forbids.

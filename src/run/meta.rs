@@ -154,9 +154,7 @@ impl Meta {
         let Version { schema } = serde_json::from_slice(&bytes)
             .map_err(|error| not_a_run(format!("{META} has no schema version: {error}")))?;
         if schema > SCHEMA {
-            return Err(not_a_run(format!(
-                "{META} is of schema {schema}, and this version of stagemark reads up to {SCHEMA}: use a newer one"
-            )));
+            return Err(RunError::Newer { folder: folder.to_owned(), schema });
         }
         serde_json::from_slice(&bytes).map_err(|error| not_a_run(format!("{META}: {error}")))
     }

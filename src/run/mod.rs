@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use csv::ByteRecord;
 
 use crate::clock::At;
-use crate::event::{ArtifactId, Event, Pid};
+use crate::event::{ArtifactId, Event, Pid, text_of};
 use crate::sample::Sample;
 use crate::watch::Line;
 pub use meta::Meta;
@@ -67,12 +67,21 @@ pub struct Run {
 /// What is wrong with a run folder, and where.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("{}: not a run folder: {problem}", folder.display())]
+    #[error("{}: not a run folder: {problem}", text_of(folder))]
     NotARun { folder: PathBuf, problem: String },
-    #[error("{}: line {line}: {problem}", path.display())]
+    #[error("{}: {META} is of schema {schema}, and this version of stagemark reads up to {reads}: use a newer one", text_of(folder), reads = meta::SCHEMA)]
+    Newer { folder: PathBuf, schema: u32 },
+    #[error("{}: line {line}: {problem}", text_of(path))]
     Row { path: PathBuf, line: u64, problem: String },
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", text_of(path))]
     Io { path: PathBuf, source: std::io::Error },
+}
+
+impl RunError {
+    /// Whether it was the wrong folder that was named, and not a run that cannot be read.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, RunError::NotARun { .. })
+    }
 }
 
 impl Run {

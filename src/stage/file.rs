@@ -5,8 +5,10 @@
 //! default is written out in it, and its digest says whether two runs used the same definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::Range;
+use std::path::Path;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -95,19 +97,39 @@ impl StageFile {
     ///
     /// # Errors
     /// No embedded file has that name and no such file can be read, or it is not a stage file.
-    pub fn load(name_or_path: &str) -> anyhow::Result<StageFile> {
+    pub fn load(name_or_path: impl AsRef<OsStr>) -> anyhow::Result<StageFile> {
+        let name_or_path = name_or_path.as_ref();
         if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
             return Ok(StageFile::parse(text, name)?);
         }
-        let names = EMBEDDED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        let mut text = String::new();
-        std::fs::File::open(name_or_path)
-            .and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text))
-            .with_context(|| format!("{name_or_path}: neither a stage file nor the name of one ({names})"))?;
-        if text.len() as u64 > LARGEST_FILE {
-            anyhow::bail!("{name_or_path}: larger than a stage file may be ({LARGEST_FILE} bytes)");
+        let shown = text_of(name_or_path);
+        let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        let path = Path::new(name_or_path);
+        let metadata = std::fs::metadata(path).with_context(|| {
+            format!("--stages {shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
+        })?;
+        // Asked before the open, which would wait for the writer of a FIFO.
+        if !metadata.is_file() {
+            anyhow::bail!(
+                "--stages {shown}: not a file; expected a stage file or the name of one ({})",
+                names.join(", ")
+            );
         }
-        Ok(StageFile::parse(&text, name_or_path)?)
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
+            .with_context(|| format!("--stages {shown}"))?;
+        if bytes.len() as u64 > LARGEST_FILE {
+            anyhow::bail!("--stages {shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
+        }
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(StageFile::parse(text, &shown)?),
+            Err(error) => {
+                let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
+                let reader = Reader { text: good, origin: &shown };
+                Err(reader.error(good.len()..good.len(), "not UTF-8 from here on; a stage file is TOML").into())
+            }
+        }
     }
 
     /// Every embedded file, `generic` last.
@@ -459,7 +481,7 @@ fn list(words: &[&str]) -> String {
 }
 
 /// The known word that was probably meant, or all of them.
-fn hint(word: &str, known: &[&str]) -> String {
+pub(crate) fn hint(word: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|known| (edit_distance(word, known), known)).min();
     match nearest {
         Some((distance, known)) if distance <= 1 + known.len() / 4 => format!("; did you mean `{known}`?"),

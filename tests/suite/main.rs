@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod artifacts;
+mod cli;
 mod folder;
 mod launch;
 mod loader;

@@ -8,7 +8,7 @@
 
 use super::super::header::{Cursor, HeaderReader};
 use super::super::{ArtifactError, Layout, Tensor};
-use super::Parsed;
+use super::{Parsed, quoted};
 
 /// Alignment of tensors where the file does not say.
 const ALIGNMENT: u64 = 32;
@@ -89,7 +89,7 @@ fn describe(cursor: &mut Cursor) -> Result<Described, ArtifactError> {
     let name = cursor.text(length)?;
     let dimensions = cursor.u32()?;
     if dimensions > DIMENSIONS {
-        return Err(cursor.malformed(format!("tensor {name:?} with {dimensions} dimensions")));
+        return Err(cursor.malformed(format!("tensor {} with {dimensions} dimensions", quoted(&name))));
     }
     let mut shape = Vec::new();
     for _ in 0..dimensions {
@@ -146,7 +146,9 @@ fn place(
     let room = reader.size().saturating_sub(data);
     described.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = described.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        return Err(reader.malformed(pair[0].at.max(pair[1].at), format!("two tensors are called {:?}", pair[0].name)));
+        return Err(
+            reader.malformed(pair[0].at.max(pair[1].at), format!("two tensors are called {}", quoted(&pair[0].name)))
+        );
     }
 
     described.sort_by_key(|tensor| tensor.offset);
@@ -163,8 +165,9 @@ fn place(
             return Err(reader.malformed(
                 this.at,
                 format!(
-                    "tensor {:?} begins at {} of the {room} bytes that the file has for data",
-                    this.name, this.offset
+                    "tensor {} begins at {} of the {room} bytes that the file has for data",
+                    quoted(&this.name),
+                    this.offset
                 ),
             ));
         }
@@ -174,14 +177,14 @@ fn place(
                 let bytes = kind.bytes(&this.shape).ok_or_else(|| {
                     reader.malformed(
                         this.at,
-                        format!("tensor {:?}: {} has no size for shape {:?}", this.name, kind.name, this.shape),
+                        format!("tensor {}: {} has no size for shape {:?}", quoted(&this.name), kind.name, this.shape),
                     )
                 })?;
                 if bytes > gap {
                     let problem = if next_start == room { "the file ends" } else { "the next tensor begins" };
                     return Err(reader.malformed(
                         this.at,
-                        format!("tensor {:?} takes {bytes} bytes, but {problem} after {gap}", this.name),
+                        format!("tensor {} takes {bytes} bytes, but {problem} after {gap}", quoted(&this.name)),
                     ));
                 }
                 bytes
@@ -205,8 +208,10 @@ fn place(
         let [first, second] = pair else { continue };
         let shared = (first.offset, first.length) == (second.offset, second.length);
         if second.offset < first.offset + first.length && !shared {
-            return Err(reader
-                .malformed(second.offset, format!("tensor {:?} begins within tensor {:?}", second.name, first.name)));
+            return Err(reader.malformed(
+                second.offset,
+                format!("tensor {} begins within tensor {}", quoted(&second.name), quoted(&first.name)),
+            ));
         }
     }
     let notes = (unknown > 0)

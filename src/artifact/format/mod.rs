@@ -7,6 +7,7 @@ mod gguf;
 mod safetensors;
 mod torch;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -55,6 +56,19 @@ pub fn read(path: &Path, reader: &mut HeaderReader) -> (Format, Result<Parsed, A
             (format, parsed)
         }
     }
+}
+
+/// A name out of a header, for an error: quoted, with escapes, and bounded, since it may be as long as the header.
+fn quoted(name: &str) -> String {
+    format!("{:?}", bounded(name, 100))
+}
+
+/// At most so many characters; the middle gives way.
+fn bounded(text: &str, most: usize) -> Cow<'_, str> {
+    let Some((cut, _)) = text.char_indices().nth(most) else { return text.into() };
+    let head = text.char_indices().nth(most / 2).map_or(cut, |(at, _)| at);
+    let tail = text.char_indices().rev().nth(most / 2 - 2).map_or(cut, |(at, _)| at);
+    format!("{}…{}", &text[..head], &text[tail..]).into()
 }
 
 /// A file without a header: all of it is payload.
@@ -132,6 +146,16 @@ mod tests {
         let by_dtype: Vec<_> = layout.by_dtype.iter().map(|(dtype, bytes)| (dtype.as_str(), *bytes)).collect();
         assert_eq!(by_dtype, [("F16", 50), ("F32", 50), (UNKNOWN_DTYPE, 7)]);
         assert!(layout.tensors.is_sorted_by_key(|tensor| tensor.offset));
+    }
+
+    #[test]
+    fn names_in_errors_are_bounded() {
+        assert_eq!(quoted("a\u{1b}\u{202e}b"), r#""a\u{1b}\u{202e}b""#);
+        assert_eq!(bounded("abc", 3), "abc");
+        for long in ["x".repeat(10_000), "模".repeat(10_000)] {
+            assert_eq!(bounded(&long, 100).chars().count(), 100);
+        }
+        assert_eq!(bounded("0123456789", 6), "012…89");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::super::header::{HeaderReader, sha256};
 use super::super::{ArtifactError, Layout, Tensor};
-use super::Parsed;
+use super::{Parsed, bounded, quoted};
 
 /// The longest header that the format allows.
 pub const HEADER_LIMIT: u64 = 100_000_000;
@@ -43,7 +43,10 @@ pub fn read(reader: &mut HeaderReader) -> Result<Parsed, ArtifactError> {
     reader.read_at(8, &mut json)?;
 
     let header: Header = serde_json::from_slice(&json).map_err(|error| {
-        reader.malformed(8 + offset_of(&error, &json), format!("the header is no JSON of tensors: {error}"))
+        // It may quote a text of the header, however long.
+        let said = error.to_string();
+        let problem = format!("the header is no JSON of tensors: {}", bounded(&said, 300));
+        reader.malformed(8 + offset_of(&error, &json), problem)
     })?;
     let tensors = place(reader, &json, data, header)?;
     let notes = holes(reader, data, &tensors);
@@ -56,7 +59,7 @@ fn place(reader: &HeaderReader, json: &[u8], data: u64, header: Header) -> Resul
     let mut seen: HashMap<&str, ()> = HashMap::new();
     for (name, _) in &header.0 {
         if seen.insert(name, ()).is_some() {
-            return Err(reader.malformed(name_at(json, name), format!("two tensors are called {name:?}")));
+            return Err(reader.malformed(name_at(json, name), format!("two tensors are called {}", quoted(name))));
         }
     }
     drop(seen);
@@ -68,7 +71,10 @@ fn place(reader: &HeaderReader, json: &[u8], data: u64, header: Header) -> Resul
         if begin > end || end > room {
             return Err(reader.malformed(
                 at,
-                format!("tensor {name:?} lies at {begin} to {end} of the {room} bytes that the file has for data"),
+                format!(
+                    "tensor {} lies at {begin} to {end} of the {room} bytes that the file has for data",
+                    quoted(&name)
+                ),
             ));
         }
         if let Some(bits) = dtype_bits(&entry.dtype) {
@@ -83,9 +89,10 @@ fn place(reader: &HeaderReader, json: &[u8], data: u64, header: Header) -> Resul
                 return Err(reader.malformed(
                     at,
                     format!(
-                        "tensor {name:?} has {} bytes, which is not what {:?} of shape {:?} takes",
+                        "tensor {} has {} bytes, which is not what {} of shape {:?} takes",
+                        quoted(&name),
                         end - begin,
-                        entry.dtype,
+                        quoted(&entry.dtype),
                         entry.shape.0
                     ),
                 ));
@@ -100,9 +107,10 @@ fn place(reader: &HeaderReader, json: &[u8], data: u64, header: Header) -> Resul
     for pair in placed.windows(2) {
         let [(_, first), (at, second)] = pair else { continue };
         if second.offset < first.offset + first.length {
-            return Err(
-                reader.malformed(*at, format!("tensor {:?} begins within tensor {:?}", second.name, first.name))
-            );
+            return Err(reader.malformed(
+                *at,
+                format!("tensor {} begins within tensor {}", quoted(&second.name), quoted(&first.name)),
+            ));
         }
     }
     Ok(placed.into_iter().map(|(_, tensor)| tensor).collect())

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use super::super::header::{Cursor, HeaderReader};
 use super::super::{ArtifactError, Layout, Tensor};
-use super::Parsed;
+use super::{Parsed, quoted};
 
 const END: u32 = 0x0605_4b50;
 const END_64: u32 = 0x0606_4b50;
@@ -69,7 +69,7 @@ pub fn read(reader: &mut HeaderReader) -> Result<Option<Parsed>, ArtifactError> 
     let mut names = HashMap::new();
     for entry in &storages {
         if names.insert(entry.name.as_str(), ()).is_some() {
-            return Err(reader.malformed(entry.at, format!("two entries are called {:?}", entry.name)));
+            return Err(reader.malformed(entry.at, format!("two entries are called {}", quoted(&entry.name))));
         }
     }
     drop(names);
@@ -89,7 +89,10 @@ pub fn read(reader: &mut HeaderReader) -> Result<Option<Parsed>, ArtifactError> 
     for pair in tensors.windows(2) {
         let [(_, first), (at, second)] = pair else { continue };
         if second.offset < first.offset + first.length {
-            return Err(reader.malformed(*at, format!("entry {:?} begins within entry {:?}", second.name, first.name)));
+            return Err(reader.malformed(
+                *at,
+                format!("entry {} begins within entry {}", quoted(&second.name), quoted(&first.name)),
+            ));
         }
     }
     let tensors = tensors.into_iter().map(|(_, tensor)| tensor).collect();
@@ -240,23 +243,24 @@ fn storage(reader: &mut HeaderReader, entry: Entry, directory: u64) -> Result<Te
     const ENCRYPTED: u16 = 1;
     const SIZES_FOLLOW: u16 = 1 << 3;
     let Entry { at, name, flags, method, stored, original, local } = entry;
+    let shown = quoted(&name);
     if flags & ENCRYPTED != 0 {
-        return Err(reader.malformed(at, format!("entry {name:?} is encrypted")));
+        return Err(reader.malformed(at, format!("entry {shown} is encrypted")));
     }
     if method != 0 {
         return Err(
-            reader.malformed(at, format!("entry {name:?} is compressed, so its tensors are nowhere in the file"))
+            reader.malformed(at, format!("entry {shown} is compressed, so its tensors are nowhere in the file"))
         );
     }
     if stored != original {
         return Err(
-            reader.malformed(at, format!("entry {name:?} is not compressed, yet {original} bytes take {stored}"))
+            reader.malformed(at, format!("entry {shown} is not compressed, yet {original} bytes take {stored}"))
         );
     }
 
     let mut cursor = Cursor::new(reader, local..directory.min(local.saturating_add(LOCAL_BYTES)));
     if cursor.u32()? != LOCAL {
-        return Err(reader.malformed(local, format!("no local header of entry {name:?} where the directory says")));
+        return Err(reader.malformed(local, format!("no local header of entry {shown} where the directory says")));
     }
     cursor.skip(2)?;
     let (local_flags, local_method) = (cursor.u16()?, cursor.u16()?);
@@ -265,19 +269,19 @@ fn storage(reader: &mut HeaderReader, entry: Entry, directory: u64) -> Result<Te
     let (name_bytes, extra_bytes) = (cursor.u16()?, cursor.u16()?);
     if local_method != method {
         return Err(
-            reader.malformed(local, format!("local header and directory differ on the method of entry {name:?}"))
+            reader.malformed(local, format!("local header and directory differ on the method of entry {shown}"))
         );
     }
     let says = local_flags & SIZES_FOLLOW == 0 && local_stored != SEE_64.1;
     if says && u64::from(local_stored) != stored {
         return Err(reader.malformed(
             local,
-            format!("entry {name:?} has {local_stored} bytes by its local header, {stored} by the directory"),
+            format!("entry {shown} has {local_stored} bytes by its local header, {stored} by the directory"),
         ));
     }
     let offset = local + LOCAL_BYTES + u64::from(name_bytes) + u64::from(extra_bytes);
     if offset.checked_add(stored).is_none_or(|end| end > directory) {
-        return Err(reader.malformed(at, format!("entry {name:?} of {stored} bytes runs into the central directory")));
+        return Err(reader.malformed(at, format!("entry {shown} of {stored} bytes runs into the central directory")));
     }
     Ok(Tensor { name, dtype: String::new(), shape: Vec::new(), offset, length: stored })
 }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::folder::has_extension;
+use super::shell;
 
 /// An argument, or a flag's value, that may be a path or an id.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,10 +42,11 @@ pub fn candidates(argv: &[OsString]) -> Vec<Argument<'_>> {
     let mut candidates = Vec::new();
     let mut before = argv.first().map(OsString::as_os_str);
     let mut served = false;
+    let script = shell::script_at(argv);
     for (index, argument) in argv.iter().enumerate().skip(1) {
         let argument = argument.as_os_str();
         let previous = before.replace(argument).unwrap_or_default();
-        if is_one_of(previous, OTHER_FLAGS) || takes_code(&argv[..index]) {
+        if is_one_of(previous, OTHER_FLAGS) || takes_code(&argv[..index]) || script == Some(index) {
             continue;
         }
         if let Some((flag, value)) = flag_with_value(argument) {

@@ -1,9 +1,11 @@
 //! Which files a path stands for: a folder, an index, one part of a split file, or the file itself.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::index;
 use crate::artifact::{Artifact, Format};
@@ -19,14 +21,15 @@ pub struct Members {
     pub warnings: Vec<String>,
 }
 
-/// The files that a path stands for. A folder without model files stands for none.
+/// The files that a path stands for. A folder without model files stands for none, unless it is a pipeline, whose parts
+/// lie in folders of their own.
 ///
 /// # Errors
 /// Where there is nothing under this path, or a folder cannot be read.
 pub fn members(path: &Path) -> io::Result<Members> {
     let metadata = std::fs::metadata(path)?;
     if metadata.is_dir() {
-        folder(path)
+        folder(path, false)
     } else if index::is_index(path) {
         Ok(index::members(path))
     } else if let Some(split) = split(path) {
@@ -36,9 +39,70 @@ pub fn members(path: &Path) -> io::Result<Members> {
     }
 }
 
+/// As [`members`], but a folder without model files stands for those in its folders.
+pub fn members_below(path: &Path) -> io::Result<Members> {
+    if std::fs::metadata(path)?.is_dir() { folder(path, true) } else { members(path) }
+}
+
+fn folder(path: &Path, below: bool) -> io::Result<Members> {
+    let mut warnings = Vec::new();
+    let pipeline = path.join(PIPELINE);
+    if pipeline.is_file() {
+        match parts(&pipeline) {
+            Ok(parts) => {
+                let members = of_folders(parts.iter().map(|part| path.join(part)).filter(|part| part.is_dir()));
+                if !members.files.is_empty() || !members.warnings.is_empty() {
+                    return Ok(members);
+                }
+            }
+            Err(problem) => warnings.push(format!("{}: {problem}", text_of(&pipeline))),
+        }
+    }
+    let names = names(path)?;
+    let folders = names.folders.clone();
+    let mut members = own(path, names);
+    if members.files.is_empty() && members.warnings.is_empty() && below {
+        members = of_folders(folders.iter().map(|name| path.join(name)));
+    }
+    warnings.append(&mut members.warnings);
+    Ok(Members { files: members.files, warnings })
+}
+
+/// What lies in these folders themselves. Those that cannot be read are told.
+fn of_folders(folders: impl Iterator<Item = PathBuf>) -> Members {
+    let mut all = Members::default();
+    for folder in folders {
+        match names(&folder) {
+            Ok(names) => {
+                let mut members = own(&folder, names);
+                all.files.append(&mut members.files);
+                all.warnings.append(&mut members.warnings);
+            }
+            Err(error) => all.warnings.push(format!("{}: {error}", text_of(&folder))),
+        }
+    }
+    all
+}
+
+/// Says which parts a pipeline of diffusers has, each in a folder of that name.
+const PIPELINE: &str = "model_index.json";
+
+/// The names of a pipeline's parts: the keys whose value says by what class a part is loaded.
+fn parts(pipeline: &Path) -> Result<BTreeSet<String>, String> {
+    const LARGEST: u64 = 1 << 20;
+    let file = File::open(pipeline).map_err(|error| error.to_string())?;
+    let entries: BTreeMap<String, serde_json::Value> = serde_json::from_reader(BufReader::new(file.take(LARGEST)))
+        .map_err(|error| format!("no index of a pipeline: {error}"))?;
+    let is_part = |(name, value): &(String, serde_json::Value)| {
+        let mut components = Path::new(name).components();
+        value.is_array() && matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
+    };
+    Ok(entries.into_iter().filter(is_part).map(|(name, _)| name).collect())
+}
+
 /// Loaders prefer safetensors to pickles and an index to a glob; so does this.
-fn folder(path: &Path) -> io::Result<Members> {
-    let (names, mut warnings) = names(path)?;
+fn own(path: &Path, names: Names) -> Members {
+    let Names { files: names, mut warnings, .. } = names;
     let of = |extensions: &[&str]| -> Vec<PathBuf> {
         names.iter().filter(|name| has_extension(name, extensions)).map(|name| path.join(name)).collect()
     };
@@ -51,49 +115,76 @@ fn folder(path: &Path) -> io::Result<Members> {
     if let Some(mut members) = index_of("model.safetensors.index.json", ".safetensors.index.json") {
         warnings.append(&mut members.warnings);
         if !members.files.is_empty() {
-            return Ok(Members { files: members.files, warnings });
+            return Members { files: members.files, warnings };
         }
     }
     let safetensors = without_twins(of(&["safetensors"]));
     if !safetensors.is_empty() {
-        return Ok(Members { files: safetensors, warnings });
+        return Members { files: safetensors, warnings };
     }
     if let Some(mut members) = index_of("pytorch_model.bin.index.json", ".bin.index.json") {
         warnings.append(&mut members.warnings);
         if !members.files.is_empty() {
-            return Ok(Members { files: members.files, warnings });
+            return Members { files: members.files, warnings };
         }
     }
     let gguf = of(&["gguf"]);
     if !gguf.is_empty() {
-        return Ok(Members { files: gguf, warnings });
+        return Members { files: gguf, warnings };
     }
     let pickles = of(&["bin", "pt", "pth", "ckpt"]).into_iter().filter(|path| is_weights(path)).collect();
-    Ok(Members { files: without_twins(pickles), warnings })
+    Members { files: without_twins(pickles), warnings }
 }
 
-/// The names in a folder, sorted. Not those of folders in it.
-fn names(path: &Path) -> io::Result<(Vec<PathBuf>, Vec<String>)> {
-    let mut names = Vec::new();
-    let mut warnings = Vec::new();
-    for entry in std::fs::read_dir(path)? {
-        if names.len() == ENTRIES {
-            warnings.push(format!("{}: more than {ENTRIES} entries; the rest was not looked at", text_of(path)));
+/// The names in a folder, sorted.
+#[derive(Default)]
+struct Names {
+    files: Vec<PathBuf>,
+    /// Folders, and links to some; not hidden ones.
+    folders: Vec<PathBuf>,
+    warnings: Vec<String>,
+}
+
+fn names(path: &Path) -> io::Result<Names> {
+    let mut names = Names::default();
+    for (count, entry) in std::fs::read_dir(path)?.enumerate() {
+        if count == ENTRIES {
+            let text = text_of(path);
+            names.warnings.push(format!("{text}: more than {ENTRIES} entries; the rest was not looked at"));
             break;
         }
         let entry = entry?;
-        if !entry.file_type()?.is_dir() {
-            names.push(PathBuf::from(entry.file_name()));
+        let (name, kind) = (PathBuf::from(entry.file_name()), entry.file_type()?);
+        if kind.is_dir() || kind.is_symlink() && entry.path().is_dir() {
+            if !name.as_os_str().as_bytes().starts_with(b".") {
+                names.folders.push(name);
+            }
+        } else if kind.is_file() || kind.is_symlink() {
+            // Nothing else is a model: a FIFO of that name is passed over.
+            names.files.push(name);
         }
     }
-    names.sort();
-    Ok((names, warnings))
+    names.files.sort();
+    names.folders.sort();
+    Ok(names)
 }
 
 /// Without `consolidated*`, the same weights once more in their maker's own layout, where there are others.
-fn without_twins(files: Vec<PathBuf>) -> Vec<PathBuf> {
+///
+/// Nor with `model.fp16.safetensors` beside `model.safetensors`: a variant, which is taken only where it is asked for.
+fn without_twins(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
+    let all: BTreeSet<PathBuf> = files.iter().cloned().collect();
+    files.retain(|path| !variant_of(path).is_some_and(|plain| all.contains(&plain)));
     let is_twin = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"consolidated"));
     if files.iter().all(is_twin) { files } else { files.into_iter().filter(|path| !is_twin(path)).collect() }
+}
+
+/// The file of which this one is a variant, by the names that transformers and diffusers write.
+fn variant_of(path: &Path) -> Option<PathBuf> {
+    let (stem, extension) = (Path::new(path.file_stem()?), path.extension()?);
+    let (plain, _) = (stem.file_stem()?, stem.extension()?);
+    let written = ["model", "diffusion_pytorch_model", "pytorch_model"].iter().any(|name| plain == *name);
+    written.then(|| path.with_file_name(plain).with_extension(extension))
 }
 
 /// Whether a file that `torch.save` may have written holds weights: training leaves its own state beside them.

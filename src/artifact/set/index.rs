@@ -60,10 +60,11 @@ pub fn members(index: &Path) -> Members {
 }
 
 fn read(index: &Path) -> Result<BTreeSet<String>, String> {
-    let file = File::open(index).map_err(|error| error.to_string())?;
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+    // Asked before the open, which would wait for the writer of a FIFO.
+    if !std::fs::metadata(index).map_err(|error| error.to_string())?.is_file() {
         return Err("is not a regular file".into());
     }
+    let file = File::open(index).map_err(|error| error.to_string())?;
     let Index { weight_map } = serde_json::from_reader(BufReader::new(file.take(LIMIT)))
         .map_err(|error| format!("no index of shards: {error}"))?;
     Ok(weight_map.0)

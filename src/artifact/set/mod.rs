@@ -1,12 +1,14 @@
 //! Which files a launch is about: declared, named by the command line, or discovered.
 //!
-//! Looks only where it was pointed: it goes into no folder of a folder, and an index may name no file outside of its
-//! own folder. Nothing found is a failure; the launch goes on and the warnings say what is missing.
+//! Looks only where it was pointed: into the folders of a folder only where that is what the model is (a pipeline of
+//! several parts) or where the folder was named as the model and holds no model files itself, and no deeper; an index
+//! may name no file outside of its own folder. Nothing found is a failure; the launch goes on and the warnings say what is missing.
 
 mod arguments;
 mod folder;
 mod hub;
 mod index;
+mod shell;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -33,7 +35,7 @@ pub struct Resolution {
 /// `declared` are the `--artifact` paths: files, indexes, or directories; `raw:PATH` is a file that is all payload.
 /// Where none is declared the command line is searched: an argument, or the value in `--flag=value`, that is a model
 /// file, an index, or a directory that holds some; or a Hugging Face id resolved in the local cache through
-/// `environment`. Relative paths are relative to `directory`.
+/// `environment`. The words of a shell's `-c` argument are searched too. Relative paths are relative to `directory`.
 pub fn resolve(
     declared: &[PathBuf],
     argv: &[OsString],
@@ -42,7 +44,7 @@ pub fn resolve(
 ) -> Resolution {
     let mut search = Search::default();
     if declared.is_empty() {
-        search.command_line(argv, environment, directory);
+        search.command_line(argv, environment, Some(directory), SHELLS);
     } else {
         declared.iter().for_each(|path| search.declared(path, directory));
     }
@@ -52,6 +54,9 @@ pub fn resolve(
 /// Extensions of model files, in lower case.
 const EXTENSIONS: &[&str] =
     &["safetensors", "gguf", "ggml", "pt", "pth", "pt2", "bin", "ckpt", "onnx", "onnx_data", "npz", "npy"];
+
+/// Shells within shells whose scripts are searched.
+const SHELLS: u32 = 3;
 
 /// Whether a file that a process opened or mapped is worth a look as an artifact, by its name alone.
 ///
@@ -79,12 +84,13 @@ pub fn discover(path: &Path) -> Result<Option<Artifact>, ArtifactError> {
 }
 
 /// A file that nobody declared is an artifact if its content is a model's, or if its name is that of a model format
-/// which is not read here. `.bin` is too common a name to go by, and a script is none whatever it holds.
+/// which is not read here. `.bin` is too common a name to go by, NumPy's files are inputs as often as models and would
+/// make the totals absent, and a script is none whatever it holds.
 fn if_model(path: &Path, found: Found) -> Result<Option<Artifact>, ArtifactError> {
     if arguments::is_script(path) {
         return Ok(None);
     }
-    let by_name = has_model_name(path.as_os_str()) && !folder::has_extension(path, &["bin"]);
+    let by_name = has_model_name(path.as_os_str()) && !folder::has_extension(path, &["bin", "npy", "npz"]);
     let artifact = Artifact::open(path, found)?;
     Ok(Some(artifact).filter(|artifact| artifact.format != Format::Unknown || by_name))
 }
@@ -107,11 +113,11 @@ impl Search {
             return;
         }
         let path = directory.join(path);
-        match folder::members(&path) {
+        match folder::members_below(&path) {
             Ok(members) => {
                 if members.files.is_empty() && members.warnings.is_empty() {
                     self.fail(format!(
-                        "{}: no model files are in this folder itself; name the files, an index, or the folder they are in",
+                        "{}: no model files are in this folder or in its folders; name the files or an index",
                         text_of(&path)
                     ));
                 }
@@ -121,28 +127,64 @@ impl Search {
         }
     }
 
-    fn command_line(&mut self, argv: &[OsString], environment: &BTreeMap<OsString, OsString>, directory: &Path) {
+    /// `directory` is what relative paths are relative to, where that is known.
+    fn command_line(
+        &mut self,
+        argv: &[OsString],
+        environment: &BTreeMap<OsString, OsString>,
+        directory: Option<&Path>,
+        shells: u32,
+    ) {
         let revision = arguments::revision(argv);
         for Argument { value, names_model } in arguments::candidates(argv) {
-            let path = directory.join(value);
+            let path = directory.map_or_else(|| PathBuf::from(value), |directory| directory.join(value));
+            // A relative path of an unknown place is not looked up; it may still be an id.
             match std::fs::metadata(&path) {
-                Ok(metadata) if metadata.is_dir() => {
-                    if let Ok(members) = folder::members(&path) {
+                Ok(metadata) if metadata.is_dir() && path.is_absolute() => {
+                    let members = if names_model { folder::members_below(&path) } else { folder::members(&path) };
+                    if let Ok(members) = members {
                         self.members(members, &Found::CommandLine);
                     }
                 }
-                Ok(metadata) if metadata.is_file() => self.named_file(&path),
+                Ok(metadata) if metadata.is_file() && path.is_absolute() => self.named_file(&path),
                 // Not there under this name; perhaps it is an id.
                 _ => {
                     if let Some(id) = names_model.then(|| hub::Id::parse(value)).flatten() {
-                        self.hub(&id, revision, environment, directory);
-                    } else if names_model && has_model_name(value) {
+                        self.hub(&id, revision, environment, directory.unwrap_or(Path::new("/")));
+                    } else if names_model && has_model_name(value) && path.is_absolute() {
                         self.fail(format!(
                             "{}: not found, though the command line names it as the model",
                             text_of(&path)
                         ));
                     }
                 }
+            }
+        }
+        if let Some(at) = shell::script_at(argv).filter(|_| shells > 0) {
+            self.script(&argv[at], environment, directory, shells - 1);
+        }
+    }
+
+    /// What a shell was given to run. Its changes of directory are followed where they are plain words.
+    fn script(
+        &mut self,
+        script: &OsStr,
+        environment: &BTreeMap<OsString, OsString>,
+        directory: Option<&Path>,
+        shells: u32,
+    ) {
+        let mut directory = directory.map(Path::to_owned);
+        for words in shell::commands(script) {
+            if words[0] == "cd" || words[0] == "pushd" {
+                directory = match words.as_slice() {
+                    [_, place] if !place.is_empty() && !place.as_bytes().starts_with(b"-") => {
+                        let place = directory.map_or_else(|| PathBuf::from(place), |directory| directory.join(place));
+                        Some(place).filter(|place| place.is_absolute())
+                    }
+                    _ => None,
+                };
+            } else {
+                self.command_line(&words, environment, directory.as_deref(), shells);
             }
         }
     }
@@ -171,7 +213,7 @@ impl Search {
         directory: &Path,
     ) {
         match hub::snapshot(id, revision, environment, directory) {
-            Ok(snapshot) => match folder::members(&snapshot.folder) {
+            Ok(snapshot) => match folder::members_below(&snapshot.folder) {
                 Ok(mut members) => {
                     id.keep_quantisation(&mut members.files);
                     if members.files.is_empty() && members.warnings.is_empty() {

@@ -115,7 +115,59 @@ fn names_cannot_write_to_the_terminal() {
     let (_, out, errors) = told(&[&model.path, &bad], false);
     assert!(!out.contains(['\u{1b}', '\u{7}']), "{out:?}");
     assert!(!errors.contains('\u{1b}'), "{errors:?}");
-    assert!(out.contains("a\\x1b[2Jb"));
+    assert!(out.contains("a\\u{1b}[2Jb"));
+}
+
+/// Names as a hostile file has them: the table is fit for a terminal and bounded, the JSON is exact and yet harmless.
+#[test]
+fn hostile_names_are_harmless_and_exact() {
+    let folder = TempDir::new().unwrap();
+    let names = [
+        "=cmd|' /C calc'!A0".to_owned(),
+        "rtl\u{202e}gpj.exe\u{200b}".into(),
+        "csi\u{9b}2J\u{7f}\r\n".into(),
+        "x".repeat(10_000),
+        "模型\u{301}\u{e0041}".into(),
+    ];
+    let spec = |(index, name): (usize, &String)| TensorSpec::flat(name, &format!("{name}{index}"), 8, 1);
+    let specs: Vec<TensorSpec> = names.iter().enumerate().map(spec).collect();
+    let model = models::safetensors(&folder.path().join("m\u{202e}.safetensors"), &specs, Fill::Sparse).unwrap();
+    let (understood, out, errors) = told(&[&model.path], false);
+    assert!(understood, "{errors}");
+    let acts = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}' | '\u{200b}' | '\u{9b}' | '\u{e0041}');
+    assert!(!out.contains(acts), "{out:?}");
+    assert!(out.lines().all(|line| line.chars().count() < 300), "{out}");
+    let (_, json, _) = told(&[&model.path], true);
+    assert!(!json.contains(acts));
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    let told_names: Vec<&str> =
+        answer["files"][0]["largest_tensors"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert_eq!(told_names, names);
+    // In an error too.
+    let twice = [specs[3].clone(), specs[3].clone()];
+    let bad = models::safetensors(&folder.path().join("bad.safetensors"), &twice, Fill::Sparse).unwrap();
+    let (_, _, errors) = told(&[&bad.path], false);
+    assert!(errors.contains("two tensors are called \"xxx") && errors.len() < 500, "{errors}");
+}
+
+#[test]
+fn many_dtypes_are_summed_up() {
+    let folder = TempDir::new().unwrap();
+    let specs: Vec<TensorSpec> =
+        (0..100).map(|index| TensorSpec::flat(&format!("t{index}"), &format!("D{index}"), 8, 1)).collect();
+    let model = models::safetensors(&folder.path().join("m.safetensors"), &specs, Fill::Sparse).unwrap();
+    let (_, out, _) = told(&[&model.path], false);
+    assert_eq!(out.lines().filter(|line| line.contains("dtype")).count(), 2 * 17);
+    assert!(out.contains("672  84 others"), "{out}");
+}
+
+#[test]
+fn nothing_found_is_no_total() {
+    let folder = TempDir::new().unwrap();
+    let (understood, out, errors) = told(&[folder.path()], false);
+    assert!(!understood);
+    assert_eq!(out, "");
+    assert!(errors.contains("no model files are in this folder or in its folders"), "{errors}");
 }
 
 #[test]

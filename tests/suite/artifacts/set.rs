@@ -395,3 +395,113 @@ fn names_of_models() {
     assert!(!has_model_name(OsStr::new(&format!("/c/{digest}"))));
     assert!(!has_model_name(OsStr::new(&format!("/c/blobs/{}", &digest[1..]))));
 }
+
+#[test]
+fn a_pipeline_is_the_parts_that_it_names() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for part in ["unet", "vae", "left_out"] {
+        model(at(part).join("diffusion_pytorch_model.safetensors"));
+        model(at(part).join("diffusion_pytorch_model.fp16.safetensors"));
+        torch(at(part).join("diffusion_pytorch_model.bin"));
+    }
+    model(at("one-file-of-all.safetensors"));
+    std::fs::create_dir(at("scheduler")).unwrap();
+    let index = r#"{"_class_name":"P","unet":["diffusers","U"],"vae":["diffusers","V"],"scheduler":["diffusers","S"],
+        "safety_checker":[null,null],"../left_out":["a","b"],"left_out":"no part"}"#;
+    std::fs::write(at("model_index.json"), index).unwrap();
+    let expected = ["unet", "vae"].map(|part| at(part).join("diffusion_pytorch_model.safetensors"));
+    let path = folder.path().to_str().unwrap();
+    for resolution in [
+        declared(folder.path()),
+        launched(&["x", path], Path::new("/")),
+        launched(&["x", "--model", path], Path::new("/")),
+    ] {
+        assert_quiet(&resolution);
+        let paths: Vec<PathBuf> = resolution.artifacts.into_iter().map(|artifact| artifact.path).collect();
+        assert_eq!(paths, expected);
+    }
+    std::fs::write(at("model_index.json"), "[".repeat(1000)).unwrap();
+    let resolution = declared(folder.path());
+    assert_eq!(names(&resolution), ["one-file-of-all.safetensors"]);
+    assert_warns(&resolution, &["model_index.json", "no index of a pipeline"]);
+}
+
+/// A folder of models: entered where it was named as the model, one level deep, and never from a mere argument.
+#[test]
+fn folders_of_a_folder_count_where_it_was_named() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    model(at("a/m.safetensors"));
+    model(at("b/n.safetensors"));
+    model(at("b/deeper/o.safetensors"));
+    model(at(".hidden/p.safetensors"));
+    symlink(".", at("loop")).unwrap();
+    symlink("a", at("same")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    for resolution in [declared(folder.path()), launched(&["x", "--model", path], Path::new("/"))] {
+        assert_quiet(&resolution);
+        assert_eq!(names(&resolution), ["m.safetensors", "n.safetensors"]);
+    }
+    assert!(launched(&["x", path, "--cache", path], Path::new("/")).artifacts.is_empty());
+    // What lies in the folder itself goes before.
+    model(at("own.safetensors"));
+    assert_eq!(names(&declared(folder.path())), ["own.safetensors"]);
+}
+
+#[test]
+fn a_shells_script_is_searched() {
+    let folder = TempDir::new().unwrap();
+    cache(&folder.path().join("hub"));
+    model(folder.path().join("m/my model.safetensors"));
+    model(folder.path().join("x.safetensors"));
+    let hub = folder.path().join("hub");
+    let of = |script: &str| {
+        let environment = [("HF_HUB_CACHE", hub.as_path())];
+        let resolution = launched_with(&["env", "A=1", "bash", "-lc", script], &environment, folder.path());
+        assert_quiet(&resolution);
+        names(&resolution)
+    };
+    let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    assert_eq!(of("vllm serve org/name --port 8000"), shards);
+    assert_eq!(of("ulimit -l unlimited; A=b exec vllm serve 'org/name' | tee log"), shards);
+    assert_eq!(of("cd \"$WHERE\" && vllm serve org/name x.safetensors"), shards);
+    assert_eq!(of("cd m; serve --weights=my\\ model.safetensors"), ["my model.safetensors"]);
+    assert_eq!(of("sh -c 'serve \"m/my model.safetensors\"'"), ["my model.safetensors"]);
+    let nothing: [&str; 0] = [];
+    assert_eq!(of("vllm serve $MODEL"), nothing);
+    assert_eq!(of("cat < x.safetensors > /dev/null # org/name"), nothing);
+    assert_eq!(of("echo 'x.safetensors"), nothing);
+    assert_eq!(of("x.safetensors"), nothing);
+}
+
+#[test]
+fn inputs_of_numpy_do_not_join_by_themselves() {
+    let folder = TempDir::new().unwrap();
+    let inputs = folder.path().join("inputs.npy");
+    std::fs::write(&inputs, b"\x93NUMPY\x01\0").unwrap();
+    assert_quiet(&launched(&["x", "inputs.npy", "--data=inputs.npy"], folder.path()));
+    assert!(launched(&["x", "inputs.npy"], folder.path()).artifacts.is_empty());
+    assert!(discover(&inputs).unwrap().is_none());
+    assert_eq!(names(&declared(&inputs)), ["inputs.npy"]);
+}
+
+/// What is no file is told at once: no open waits for a writer, no device is read.
+#[test]
+fn what_is_no_file_is_refused_without_waiting() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let fifo = |name: &str| nix::unistd::mkfifo(&at(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fifo("m.safetensors");
+    fifo("model.safetensors.index.json");
+    fifo("m-00001-of-00001.gguf");
+    let _socket = std::os::unix::net::UnixListener::bind(at("s.gguf")).unwrap();
+    for name in ["m.safetensors", "m-00001-of-00001.gguf", "s.gguf", "/dev/zero", "/dev/null"] {
+        let resolution = declared(&at(name));
+        assert!(resolution.artifacts.is_empty());
+        assert_warns(&resolution, &[name, "is not a regular file"]);
+    }
+    assert_warns(&declared(&at("model.safetensors.index.json")), &["index.json", "is not a regular file"]);
+    assert!(declared(folder.path()).artifacts.is_empty());
+    assert!(launched(&["x", "m.safetensors", "s.gguf", "/dev/zero"], folder.path()).artifacts.is_empty());
+}
