@@ -17,7 +17,7 @@ use crate::stage::StageFile;
 /// The version of the run folder's form. A reader refuses a larger one.
 pub const SCHEMA: u32 = 1;
 
-/// `run.json`. Written before the command starts, again when the stage file is chosen, and at the end.
+/// `run.json`. Written after the first sample, again when the stage file is chosen, and at the end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     pub schema: u32,

@@ -95,6 +95,22 @@ fn a_run_leaves_a_folder_that_says_what_happened() {
 }
 
 #[test]
+fn the_profiler_accounts_for_itself() {
+    let bench = Bench::new(MIB);
+    // Its output is a pipe here, so that a pump is among the helpers.
+    let (_, run) = bench.run(&["--quiet"], &["sh", "-c", "echo a; sleep 0.2"]);
+    let meta = run.json();
+    let cost = |name: &str| meta["cost"][name].as_u64().unwrap_or_else(|| panic!("{name}: {}", meta["cost"]));
+    assert!(cost("recorder_cpu_ns") > 0);
+    assert!(cost("helper_cpu_ns") > 0);
+    assert!(cost("cpu_ns") >= cost("recorder_cpu_ns") + cost("helper_cpu_ns"), "{}", meta["cost"]);
+    assert!(cost("peak_rss_bytes") > 0 && cost("ticks") > 0);
+    // Gathered beside the launch, and there all the same.
+    assert_eq!(meta["argv"][0], "sh");
+    assert!(meta["host"]["kernel_release"].is_string());
+}
+
+#[test]
 fn the_same_reports_come_again_byte_for_byte() {
     let bench = Bench::new(16 * MIB);
     let (_, run) = bench.run(&["--quiet"], &bench.loader(&["--mode", "mmap-populate"]));

@@ -3,8 +3,6 @@
 //! plotters' own draws a wide line as one polygon, which swells and tapers where many short pieces meet, as samples
 //! do. Here the exact share of each pixel that a shape covers is computed, by the rasterizer that also draws the font.
 
-use std::ops::Range;
-
 use ab_glyph_rasterizer::{Point, Rasterizer, point};
 use plotters::backend::BitMapBackend;
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, DrawingBackend, DrawingErrorKind};
@@ -19,8 +17,7 @@ struct Mask {
     left: i32,
     top: i32,
     columns: usize,
-    /// The columns of each row that an outline reaches: most of a line's rectangle is far from it.
-    reached: Vec<Range<usize>>,
+    rows: usize,
     shares: Vec<f32>,
 }
 
@@ -32,32 +29,19 @@ impl Mask {
         let (top, bottom) = (edge(|p| p.y, f32::min)?.floor(), edge(|p| p.y, f32::max)?.ceil());
         let (columns, rows) = ((right - left) as usize + 1, (bottom - top) as usize + 1);
         let bounded = columns <= 2 * width as usize && rows <= 2 * height as usize;
-        bounded.then(|| Mask {
-            left: left as i32,
-            top: top as i32,
-            columns,
-            reached: vec![0..0; rows],
-            shares: vec![0.0; columns * rows],
-        })
+        bounded.then(|| Mask { left: left as i32, top: top as i32, columns, rows, shares: vec![0.0; columns * rows] })
     }
 
     /// Adds a closed outline: where several cover a pixel, the one that covers most of it counts.
     fn add(&mut self, outline: &[Point], size: (u32, u32)) {
         let Some(own) = Mask::around(outline.iter(), size) else { return };
-        let mut grid = Rasterizer::new(own.columns, own.reached.len());
+        let mut grid = Rasterizer::new(own.columns, own.rows);
         let (dx, dy) = (own.left as f32, own.top as f32);
         for (index, from) in outline.iter().enumerate() {
             let to = outline[(index + 1) % outline.len()];
             grid.draw_line(point(from.x - dx, from.y - dy), point(to.x - dx, to.y - dy));
         }
         let (right, down) = ((own.left - self.left) as usize, (own.top - self.top) as usize);
-        let columns = right..(right + own.columns).min(self.columns);
-        for reached in self.reached.iter_mut().skip(down).take(own.reached.len()) {
-            *reached = match reached.start == reached.end {
-                true => columns.clone(),
-                false => reached.start.min(columns.start)..reached.end.max(columns.end),
-            };
-        }
         grid.for_each_pixel_2d(|x, y, share| {
             let place = (down + y as usize) * self.columns + right + x as usize;
             if let Some(most) = self.shares.get_mut(place) {
@@ -73,8 +57,8 @@ impl<'pixels> Smooth<'pixels> {
         let size = self.0.get_size();
         let Some(mut mask) = Mask::around(outlines.iter().flatten(), size) else { return Ok(()) };
         outlines.iter().for_each(|outline| mask.add(outline, size));
-        for (row, (shares, reached)) in mask.shares.chunks(mask.columns).zip(&mask.reached).enumerate() {
-            for (column, &share) in shares.iter().enumerate().take(reached.end).skip(reached.start) {
+        for (row, shares) in mask.shares.chunks(mask.columns).take(mask.rows).enumerate() {
+            for (column, &share) in shares.iter().enumerate() {
                 // Sums of many small parts leave a trace where there is nothing, and lack one where all is covered.
                 let share = if share > 0.996 { 1.0 } else { f64::from(share) };
                 if share > 0.004 {
