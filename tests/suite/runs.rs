@@ -262,7 +262,7 @@ fn stages_are_chosen_by_an_exec_deep_in_the_tree() {
     std::fs::write(&script, format!("#!/bin/sh\necho starting\nsh -c '{loader}'\n")).unwrap();
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let mut command = bench.command(&bench.path("run"), &["--quiet"], &["./start.sh"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let run = RunFolder::at(bench.path("run"));
     // It stays until it was seen.
     eventually("the file is seen mapped", || {
@@ -270,7 +270,7 @@ fn stages_are_chosen_by_an_exec_deep_in_the_tree() {
         events.lines().any(|line| line.contains(",mapped,")).then_some(())
     });
     drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
+    assert!(child.wait_with_output().unwrap().status.success());
     assert_eq!(run.json()["stages"]["name"], "reference-loader");
     assert!(run.stage("module_populated").reached());
     // Nobody named the file on this command line: it was seen open.
