@@ -1,4 +1,6 @@
 //! The command line: clap structs in, plain options out.
+// Comments here are help texts first, where `<UTC time>` stands for itself.
+#![allow(rustdoc::invalid_html_tags)]
 
 use std::ffi::OsString;
 use std::path::PathBuf;

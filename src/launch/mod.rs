@@ -3,7 +3,7 @@
 //! The command is sacred: same bytes, same terminal, same signals, same exit status, and unharmed whatever happens to
 //! the profiler, SIGKILL of any of its processes included.
 //!
-//! In order: [`signals::hold`] before any thread is started, [`Outputs::prepare`], [`start`], [`supervise`]
+//! In order: [`signals::hold`] before any thread is started, [`Outputs::prepare`], [`start`], [`supervise()`]
 //! on the main thread until the command has ended, [`Outputs::drain`].
 
 pub mod child;

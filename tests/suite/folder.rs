@@ -42,6 +42,15 @@ impl RunFolder {
         self.rows("samples.csv").iter().filter_map(|row| row[metric].parse().ok()).max()
     }
 
+    /// A column's value in the last whole row of `samples.csv`, while it is still being written.
+    #[allow(dead_code)]
+    pub fn latest(&self, metric: &str) -> Option<u64> {
+        let text = String::from_utf8(self.bytes("samples.csv")).unwrap();
+        let whole = &text[..=text.rfind('\n')?];
+        let column = whole.lines().next()?.split(',').position(|name| name == metric)?;
+        whole.lines().last()?.split(',').nth(column)?.parse().ok()
+    }
+
     /// The events of a kind.
     pub fn events(&self, kind: &str) -> Vec<Row> {
         self.rows("events.csv").into_iter().filter(|row| row["kind"] == kind).collect()

@@ -9,7 +9,7 @@ use stagemark_fixtures::models::{self, Fill};
 use tempfile::TempDir;
 
 use crate::folder::RunFolder;
-use crate::support::{reference_loader, stagemark};
+use crate::support::{eventually, reference_loader, stagemark};
 
 const MIB: u64 = 1 << 20;
 
@@ -274,11 +274,19 @@ fn a_killed_profiler_leaves_a_readable_run() {
 fn stages_are_chosen_by_an_exec_deep_in_the_tree() {
     let bench = Bench::new(8 * MIB);
     let script = bench.path("start.sh");
-    let loader = bench.loader(&["--mode", "mmap-lazy", "--hold", "1"]).join(" ");
+    let loader = bench.loader(&["--mode", "mmap-lazy", "--hold", "until-stdin-closes"]).join(" ");
     std::fs::write(&script, format!("#!/bin/sh\necho starting\nsh -c '{loader}'\n")).unwrap();
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-    let (output, run) = bench.run(&[], &["./start.sh"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut command = bench.command(&bench.path("run"), &["--quiet"], &["./start.sh"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let run = RunFolder::at(bench.path("run"));
+    // It stays until it was seen.
+    eventually("the file is seen mapped", || {
+        let events = std::fs::read_to_string(run.path.join("events.csv")).ok()?;
+        events.lines().any(|line| line.contains(",mapped,")).then_some(())
+    });
+    drop(child.stdin.take());
+    assert!(child.wait_with_output().unwrap().status.success());
     assert_eq!(run.json()["stages"]["name"], "reference-loader");
     assert!(run.stage("module_populated").reached());
     // Nobody named the file on this command line: it was seen open.
@@ -357,17 +365,27 @@ fn a_quarter_resident_then_all_of_it() {
     const GIB: u64 = 1 << 30;
     let bench = Bench::new(4 * GIB);
     let touch = GIB.to_string();
-    let loader = bench.loader(&["--mode", "mmap-lazy", "--advice", "random", "--touch", &touch, "--notify"]);
-    let (output, run) = bench.run(&[], &loader);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let options = ["--mode", "mmap-lazy", "--advice", "random", "--touch", &touch, "--notify"];
+    let loader = [bench.loader(&options), vec!["--hold", "until-stdin-closes"]].concat();
+    let mut command = bench.command(&bench.path("run"), &["--quiet", "--until", "exited"], &loader);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("stage first_response")));
+    let run = RunFolder::at(bench.path("run"));
+    // A twentieth may be gone: hosts may evict clean pages on their own.
+    let about = |value: u64, wanted: u64| value <= wanted && value >= wanted - wanted / 20;
+    eventually("all of it is seen resident", || about(run.latest("resident_payload_bytes")?, 4 * GIB).then_some(()));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
     let (populated, used) = (run.stage("module_populated"), run.stage("first_response"));
-    // Hosts may evict clean pages on their own: a hundredth is allowed to be gone.
-    let about = |value: u64, wanted: u64| value <= wanted && value >= wanted - wanted / 100;
     for (stage, resident) in [(&populated, GIB), (&used, 4 * GIB)] {
         assert_eq!(stage.known("payload_bytes"), 4 * GIB);
         assert_eq!(stage.known("mapped_payload_bytes"), 4 * GIB);
         let seen = stage.known("resident_payload_bytes");
-        assert!(about(seen, resident), "{seen} of {resident} at {}", stage.text("stage"));
+        // The look at a mark may not take long, so that on a busy machine some of it is from before: then it is too low.
+        let asked_since_the_mark = stage.known("sampled_ns") - stage.known("resident_stale_ns") >= stage.known("t_ns");
+        let name = stage.text("stage");
+        assert!(seen <= resident && (about(seen, resident) || !asked_since_the_mark), "{seen} of {resident} at {name}");
         assert_eq!(seen + stage.known("nonresident_payload_bytes"), 4 * GIB);
     }
     assert_eq!(populated.known("mapped_bytes"), used.known("mapped_bytes"));

@@ -1,7 +1,7 @@
 //! `timeline.svg` and `timeline.png`: mapped extent against resident payload, the RSS split, fault and read rates, and
 //! the marks as labelled lines.
 //!
-//! One picture is composed as shapes ([`scene`]) and painted twice. It shows nothing that was not measured: an absent
+//! One picture is composed as shapes (`scene`) and painted twice. It shows nothing that was not measured: an absent
 //! value is a gap, and a panel says why it has none. Colours are Okabe and Ito's, which differ for every kind of
 //! colour vision.
 
