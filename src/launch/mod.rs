@@ -7,6 +7,7 @@
 //! on the main thread until the command has ended, [`Outputs::drain`].
 
 pub mod child;
+pub mod modes;
 pub mod output;
 pub mod pump;
 pub mod signals;

@@ -36,7 +36,8 @@ pub fn release() {
 }
 
 fn all() -> SigSet {
-    FORWARDED.into_iter().chain([Signal::SIGCHLD, Signal::SIGWINCH]).collect()
+    // SIGCONT continues also where it is blocked (signal(7)).
+    FORWARDED.into_iter().chain([Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT]).collect()
 }
 
 /// What a signal means to the launch.
@@ -46,6 +47,8 @@ pub enum Notice {
     Child,
     /// The terminal's size changed.
     Resized,
+    /// The whole job was stopped, and goes on.
+    Continued,
     /// A signal for the command.
     ForCommand { signal: Signal, from: Sender },
     /// None of the above.
@@ -85,6 +88,7 @@ impl Inbox {
         Some(match Signal::try_from(info.ssi_signo as i32) {
             Ok(Signal::SIGCHLD) => Notice::Child,
             Ok(Signal::SIGWINCH) => Notice::Resized,
+            Ok(Signal::SIGCONT) => Notice::Continued,
             Ok(signal) if FORWARDED.contains(&signal) => Notice::ForCommand { signal, from: sender },
             _ => Notice::Other,
         })

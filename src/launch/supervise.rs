@@ -24,8 +24,9 @@ use crate::watch::{Observed, Seen};
 
 /// How long the command has to end after SIGTERM when it is stopped.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often a terminal's size is looked at; SIGWINCH goes to the foreground group only, which may not be ours.
-const SIZE_LOOK: Duration = Duration::from_millis(500);
+/// How often a terminal's size and modes are looked at; SIGWINCH goes to the foreground group only, which may not be
+/// ours, and nothing tells of modes.
+const TERMINAL_LOOK: Duration = Duration::from_millis(25);
 /// How often everything is looked at where the kernel refuses to wake us.
 const BLIND_LOOK: Duration = Duration::from_millis(20);
 /// Most processes whose last readings wait to be taken.
@@ -182,6 +183,8 @@ pub fn supervise(
     loop {
         let looked = Mono::now();
         if let Some(ended) = reap_all(root.as_raw(), outputs, finals, sender, &wake) {
+            // Before the caller's shell has the terminal back.
+            outputs.copy_modes(false, may_set_modes);
             return Ok(ended);
         }
         let threads = outputs.tend_threads();
@@ -197,21 +200,23 @@ pub fn supervise(
 
         let mut limit = kill_at.map(|at| at.saturating_duration_since(Instant::now()));
         if outputs.has_terminal() {
-            limit = Some(limit.map_or(SIZE_LOOK, |limit| limit.min(SIZE_LOOK)));
+            limit = Some(limit.map_or(TERMINAL_LOOK, |limit| limit.min(TERMINAL_LOOK)));
         }
         if inbox.is_none() || threads {
             limit = Some(limit.map_or(BLIND_LOOK, |limit| limit.min(BLIND_LOOK)));
         }
         wake = wait(inbox.as_ref().map(|inbox| inbox.as_fd()), control.0.as_fd(), limit, looked);
 
-        let mut resized = false;
+        let (mut resized, mut continued) = (false, false);
         while let Some(notice) = inbox.as_ref().and_then(Inbox::next) {
             match notice {
                 Notice::ForCommand { signal, from } => forward(root, signal, from, outputs),
                 Notice::Resized => resized = true,
+                Notice::Continued => continued = true,
                 Notice::Child | Notice::Other => {}
             }
         }
+        outputs.copy_modes(continued, may_set_modes);
         if outputs.has_terminal() && (outputs.copy_window_size() || resized) {
             tell_of_size(root, outputs);
         }
@@ -314,6 +319,20 @@ fn forward(root: NixPid, signal: Signal, from: signals::Sender, outputs: &mut Ou
         // ESRCH: it has ended just now. EPERM: it runs as another user, whom we may not signal; so it would be for
         // the sender.
         let _ = kill(root, signal);
+    }
+}
+
+/// Whether the command could set this terminal's modes itself: it is nobody's whom we know, or its foreground group is
+/// ours or of the command's tree. Behind it there may be a shell that would be disturbed.
+fn may_set_modes(terminal: BorrowedFd<'_>) -> bool {
+    match tcgetpgrp(terminal) {
+        // Not our controlling terminal: there is no job control to heed (tcsetattr(3p)).
+        Err(_) => true,
+        Ok(group) if group == getpgrp() => true,
+        Ok(group) => {
+            is_descendant(group.as_raw())
+                || descendants().into_iter().any(|pid| getpgid(Some(NixPid::from_raw(pid))) == Ok(group))
+        }
     }
 }
 

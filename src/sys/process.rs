@@ -92,7 +92,13 @@ impl Drop for SharedPage {
 
 /// Makes `command`, once forked, give back what this process was given: signal dispositions and mask, and closed
 /// standard descriptors; and gives it an environment, in which its program is looked up too. The moment just before exec goes to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds).
-pub fn hand_on(command: &mut Command, given: Given, environment: Environment, page: Option<Arc<SharedPage>>, slot: usize) {
+pub fn hand_on(
+    command: &mut Command,
+    given: Given,
+    environment: Environment,
+    page: Option<Arc<SharedPage>>,
+    slot: usize,
+) {
     let hook = move || {
         // The Rust runtime touches SIGPIPE, the launch SIGCHLD and SIGXFSZ, the C library its own two. What has a handler now has
         // its default action after exec(3) by itself.
