@@ -3,6 +3,7 @@
 //! It must not fail: whatever is refused to it, it falls back to waiting for the command's end.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ use super::signals::{self, Inbox, Notice};
 use super::tree::ProcessKey;
 use crate::clock::Mono;
 use crate::event::{Pid, What};
-use crate::sys::process::{Death, find_dead_child, reap};
+use crate::sys::process::{Death, find_dead_child, find_stop, reap};
 use crate::watch::{Observed, Seen};
 
 /// How long the command has to end after SIGTERM when it is stopped.
@@ -27,6 +28,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How often a terminal's size and modes are looked at; SIGWINCH goes to the foreground group only, which may not be
 /// ours, and nothing tells of modes.
 const TERMINAL_LOOK: Duration = Duration::from_millis(25);
+/// How long the rest of a job has to stop, and to leave its terminal as it wants it, once the command's root has.
+const STOPPING: Duration = Duration::from_millis(10);
 /// How often everything is looked at where the kernel refuses to wake us.
 const BLIND_LOOK: Duration = Duration::from_millis(20);
 /// Most processes whose last readings wait to be taken.
@@ -136,6 +139,11 @@ impl Finals {
     }
 }
 
+/// The state letter of `/proc/PID/stat` (proc_pid_stat(5)).
+fn stat_state(stat: &[u8]) -> Option<u8> {
+    stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2).copied()
+}
+
 /// A numeric field of `/proc/PID/stat`, numbered as in proc_pid_stat(5), from the third on. The name in parentheses
 /// may itself hold parentheses and spaces.
 fn stat_field(stat: &[u8], number: usize) -> Option<u64> {
@@ -210,13 +218,18 @@ pub fn supervise(
         let (mut resized, mut continued) = (false, false);
         while let Some(notice) = inbox.as_ref().and_then(Inbox::next) {
             match notice {
-                Notice::ForCommand { signal, from } => forward(root, signal, from, outputs),
+                Notice::ForCommand { signal, from } => {
+                    continued |= signal == Signal::SIGCONT;
+                    forward(root, signal, from, outputs);
+                }
                 Notice::Resized => resized = true,
-                Notice::Continued => continued = true,
                 Notice::Child | Notice::Other => {}
             }
         }
         outputs.copy_modes(continued, may_set_modes);
+        if let Some(signal) = find_stop(root.as_raw()) {
+            stop_with(root, signal, outputs);
+        }
         if outputs.has_terminal() && (outputs.copy_window_size() || resized) {
             tell_of_size(root, outputs);
         }
@@ -320,6 +333,28 @@ fn forward(root: NixPid, signal: Signal, from: signals::Sender, outputs: &mut Ou
         // the sender.
         let _ = kill(root, signal);
     }
+}
+
+/// Stops as the command's root did, where a shell may be waiting for just that to take its terminal back. Elsewhere
+/// nobody would know to continue the profiler.
+fn stop_with(root: NixPid, signal: i32, outputs: &mut Outputs) {
+    // A group is continued one process after the other, and its root may come last.
+    std::thread::sleep(STOPPING);
+    let state = std::fs::read(format!("/proc/{root}/stat")).ok().and_then(|stat| stat_state(&stat));
+    // An interactive shell has made a group of its own the foreground one.
+    let foreground = File::open("/dev/tty")
+        .ok()
+        .and_then(|terminal| tcgetpgrp(terminal).ok())
+        .is_some_and(|group| group == getpgrp() || getpgid(Some(root)) == Ok(group));
+    if state != Some(b'T') || !foreground {
+        return;
+    }
+    // What the command did to its terminal before it stopped.
+    outputs.copy_modes(false, may_set_modes);
+    signals::stop_by(match Signal::try_from(signal) {
+        Ok(Signal::SIGSTOP) => Signal::SIGSTOP,
+        _ => Signal::SIGTSTP,
+    });
 }
 
 /// Whether the command could set this terminal's modes itself: it is nobody's whom we know, or its foreground group is
@@ -439,6 +474,8 @@ mod tests {
     #[test]
     fn stat_fields_are_counted_after_the_name() {
         let stat = b"12 (a) R 1 (b) S 7 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 5423 0 0";
+        assert_eq!(stat_state(stat), Some(b'S'));
+        assert_eq!(stat_state(b"1 (a)"), None);
         assert_eq!(stat_field(stat, 4), Some(7));
         assert_eq!(stat_field(stat, 22), Some(5423));
         assert_eq!(stat_field(stat, 99), None);
