@@ -8,6 +8,7 @@
 
 pub mod child;
 pub mod helpers;
+pub mod modes;
 pub mod output;
 pub mod pump;
 pub mod signals;

@@ -3,10 +3,24 @@
 //!
 //! A regular file is never interposed: it is followed. A pipe, a terminal or a stream socket is, by a pipe or a pty of
 //! the same kind; everything else is passed on and not seen. Two streams that were one stay one.
+//!
+//! # What a pty in place of the terminal cannot be
+//!
+//! It is not the command's controlling terminal; that stays the real one, with the keyboard, so that the death of any of
+//! the profiler's processes cannot take the terminal from the command. Modes and size are copied ([`super::modes`]).
+//! What remains different, where standard output or error is a terminal:
+//!
+//! - tcgetpgrp(1) and tcgetpgrp(2) say ENOTTY, and ttyname(3) of them names the pty. A program that asks these for its
+//!   terminal, as interactive shells and pagers do, would find no job control or no keyboard: they are given the
+//!   terminal itself ([`needs_terminal`]), and what they print is not seen.
+//! - Output of a background job is not stopped by `stty tostop`.
+//! - Modes take effect on the terminal up to 25 ms after they were set, while the profiler lives.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::Stdio;
 
 use std::thread::JoinHandle;
@@ -19,6 +33,7 @@ use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{Whence, isatty, lseek, pipe2};
 
 use super::helpers::Helpers;
+use super::modes::Modes;
 use super::pump::{self, Ends, Outcome};
 use super::tree::TreeView;
 use super::witness::Witness;
@@ -80,6 +95,8 @@ struct Interposed {
     terminal: bool,
     /// The terminal's size as it was last copied.
     size: Option<libc::winsize>,
+    /// The modes that the command gave its terminal, as they were last copied.
+    modes: Option<Modes>,
     /// What the log had missed when the stream was over.
     lost: u64,
 }
@@ -105,26 +122,30 @@ enum Kind {
 impl Outputs {
     /// Looks at standard output and standard error, and starts the pump where one is needed.
     ///
-    /// Blocks the signals that will be forwarded, as [`super::signals::hold`] does: call it before other threads start.
-    pub fn prepare() -> io::Result<Outputs> {
+    /// `argv`: the command that it is for. Blocks the signals that will be forwarded, as [`super::signals::hold`] does: call it before other threads start.
+    pub fn prepare(argv: &[OsString]) -> io::Result<Outputs> {
         super::signals::hold();
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let (out, err) = (stdout.as_fd(), stderr.as_fd());
         // Without it a signal to the whole group comes to the command twice.
         let mut outputs = Outputs { witness: Witness::start().ok(), ..Outputs::default() };
         if are_one(out, err) {
-            outputs.take(Stream::Both, &[0, 1], out);
+            outputs.take(Stream::Both, &[0, 1], out, argv);
         } else {
-            outputs.take(Stream::Stdout, &[0], out);
-            outputs.take(Stream::Stderr, &[1], err);
+            outputs.take(Stream::Stdout, &[0], out, argv);
+            outputs.take(Stream::Stderr, &[1], err, argv);
         }
         Ok(outputs)
     }
 
     /// Decides about one stream. What cannot be interposed is passed on as it is: a log is not worth a launch.
-    fn take(&mut self, stream: Stream, targets: &[usize], fd: BorrowedFd<'_>) {
+    fn take(&mut self, stream: Stream, targets: &[usize], fd: BorrowedFd<'_>, argv: &[OsString]) {
         let source = match kind_of(fd) {
             Kind::Unseen(why) => LogSource::Unseen { stream, why },
+            Kind::Terminal if needs_terminal(argv) => {
+                let why = "an interactive shell or a pager needs the terminal itself".into();
+                LogSource::Unseen { stream, why }
+            }
             Kind::File => follow(stream, fd)
                 .unwrap_or_else(|error| LogSource::Unseen { stream, why: format!("the file cannot be read: {error}") }),
             kind => match self.interpose(stream, targets, fd, &kind) {
@@ -154,7 +175,9 @@ impl Outputs {
             self.given[*target] = Some(given.try_clone()?);
         }
         let size = window_size(ends.destination.as_fd());
-        let mut interposed = Interposed { ends: Some(ends), bearer: Bearer::Nobody, pumps: 0, terminal, size, lost: 0 };
+        let modes = Modes::of(ends.destination.as_fd(), ends.source.as_fd()).ok().filter(|_| terminal);
+        let mut interposed =
+            Interposed { ends: Some(ends), bearer: Bearer::Nobody, pumps: 0, terminal, size, modes, lost: 0 };
         interposed.start_pump()?;
         self.interposed.push(interposed);
         Ok(LogSource::Pipe { stream, fd: log_read })
@@ -263,6 +286,24 @@ impl Outputs {
         changed
     }
 
+    /// Copies the modes that the command gave each pty to the terminal that it stands for, where they have changed;
+    /// where `again`, all that it ever changed. `may` says whether the command may set that terminal's modes now; what
+    /// it may not waits.
+    pub(super) fn copy_modes(&mut self, again: bool, may: impl Fn(BorrowedFd<'_>) -> bool) {
+        for stream in &mut self.interposed {
+            let (Some(ends), Some(modes)) = (&stream.ends, &mut stream.modes) else { continue };
+            let (terminal, master) = (ends.destination.as_fd(), ends.source.as_fd());
+            if !(again || modes.have_changed(master)) || !may(terminal) {
+                continue;
+            }
+            if again {
+                modes.copy_again(terminal, master);
+            } else {
+                modes.copy(terminal, master);
+            }
+        }
+    }
+
     /// The terminal that the caller gave, where one of the streams is one.
     pub(super) fn terminal(&self) -> Option<BorrowedFd<'_>> {
         let stream = self.interposed.iter().find(|stream| stream.terminal)?;
@@ -346,6 +387,20 @@ impl Interposed {
         let thread = std::thread::Builder::new().name(pump::NAME.into()).spawn(move || pump::carry(ends))?;
         self.bearer = Bearer::Thread(thread);
         Ok(())
+    }
+}
+
+/// Whether a command takes its standard output or error for the terminal that it reads keys from or whose foreground
+/// group it changes: a shell that is given no script, or a pager.
+fn needs_terminal(argv: &[OsString]) -> bool {
+    let Some((program, arguments)) = argv.split_first() else { return false };
+    let mut arguments = arguments.iter().map(|argument| argument.as_encoded_bytes());
+    match Path::new(program).file_name().and_then(OsStr::to_str) {
+        // Long options of shells are about their start-up files; of the short ones `c` brings a script.
+        Some("sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "fish") => arguments
+            .all(|argument| argument.starts_with(b"-") && (argument.starts_with(b"--") || !argument.contains(&b'c'))),
+        Some("less" | "more" | "most" | "man") => true,
+        _ => false,
     }
 }
 
@@ -455,6 +510,19 @@ mod tests {
         let appending = File::options().append(true).open(file.path()).unwrap();
         let LogSource::File { offset, .. } = follow(Stream::Stdout, appending.as_fd()).unwrap() else { panic!() };
         assert_eq!(offset, 6);
+    }
+
+    #[test]
+    fn only_what_asks_its_output_for_keys_has_the_terminal_itself() {
+        let needs = |words: &[&str]| needs_terminal(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        for terminal in [&["/bin/bash"][..], &["bash", "--norc", "-i"], &["zsh", "-l"], &["less", "x"]] {
+            assert!(needs(terminal), "{terminal:?}");
+        }
+        for log in
+            [&["./start.sh"][..], &["bash", "-c", "true"], &["sh", "start.sh"], &["bash", "-lc", "x"], &["vllm"], &[]]
+        {
+            assert!(!needs(log), "{log:?}");
+        }
     }
 
     #[test]

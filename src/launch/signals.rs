@@ -4,17 +4,27 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::event::Pid;
 use crate::sys::process::{set_disposition, set_mask};
 use crate::sys::startup::{self, Signals};
 
-/// The signals that are forwarded. Those that stop and continue keep their own action: they come to the whole
-/// foreground group, which so stops and continues together.
-const FORWARDED: [Signal; 6] =
-    [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGINT];
+/// The signals that are forwarded. SIGTSTP among them does not stop the profiler: a command may have other plans for it.
+/// The profiler stops when the command has. SIGTTIN and SIGTTOU keep their own action: the kernel sends them to a whole
+/// group, which so stops together.
+const FORWARDED: [Signal; 8] = [
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGINT,
+    Signal::SIGTSTP,
+    // Continues the profiler too, although it is blocked (signal(7)).
+    Signal::SIGCONT,
+];
 
 /// Holds back, in the calling thread and those that it starts from now on, the signals that a launch has to do with;
 /// they wait until [`Inbox`] takes them. Must be called before any other thread is started: a thread without this
@@ -27,6 +37,16 @@ pub fn hold() {
     set_disposition(libc::SIGXFSZ, true);
     // Cannot fail with these arguments.
     let _ = all().thread_block();
+}
+
+/// Stops the whole process as a signal for stopping does by default, until it is continued.
+pub fn stop_by(signal: Signal) {
+    let mut only = SigSet::empty();
+    only.add(signal);
+    // SIGSTOP cannot be blocked; of the others the one raised here is taken as soon as it is let through.
+    let _ = raise(signal);
+    let _ = only.thread_unblock();
+    let _ = only.thread_block();
 }
 
 /// Gives the calling thread the mask back that the process was started with: for after the launch, so that a signal

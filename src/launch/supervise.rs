@@ -3,6 +3,7 @@
 //! It must not fail: whatever is refused to it, it falls back to waiting for the command's end.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +20,16 @@ use super::signals::{self, Inbox, Notice};
 use super::tree::ProcessKey;
 use crate::clock::Mono;
 use crate::event::{Pid, What};
-use crate::sys::process::{Death, find_dead_child, reap};
+use crate::sys::process::{Death, find_dead_child, find_stop, reap};
 use crate::watch::{Observed, Seen};
 
 /// How long the command has to end after SIGTERM when it is stopped.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often a terminal's size is looked at; SIGWINCH goes to the foreground group only, which may not be ours.
-const SIZE_LOOK: Duration = Duration::from_millis(500);
+/// How often a terminal's size and modes are looked at; SIGWINCH goes to the foreground group only, which may not be
+/// ours, and nothing tells of modes.
+const TERMINAL_LOOK: Duration = Duration::from_millis(25);
+/// How long the rest of a job has to stop, and to leave its terminal as it wants it, once the command's root has.
+const STOPPING: Duration = Duration::from_millis(10);
 /// How often everything is looked at where the kernel refuses to wake us.
 const BLIND_LOOK: Duration = Duration::from_millis(20);
 /// Most processes whose last readings wait to be taken.
@@ -135,6 +139,11 @@ impl Finals {
     }
 }
 
+/// The state letter of `/proc/PID/stat` (proc_pid_stat(5)).
+fn stat_state(stat: &[u8]) -> Option<u8> {
+    stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2).copied()
+}
+
 /// A numeric field of `/proc/PID/stat`, numbered as in proc_pid_stat(5), from the third on. The name in parentheses
 /// may itself hold parentheses and spaces.
 fn stat_field(stat: &[u8], number: usize) -> Option<u64> {
@@ -182,6 +191,8 @@ pub fn supervise(
     loop {
         let looked = Mono::now();
         if let Some(ended) = reap_all(root.as_raw(), outputs, finals, sender, &wake) {
+            // Before the caller's shell has the terminal back.
+            outputs.copy_modes(false, may_set_modes);
             return Ok(ended);
         }
         let threads = outputs.tend_threads();
@@ -197,20 +208,27 @@ pub fn supervise(
 
         let mut limit = kill_at.map(|at| at.saturating_duration_since(Instant::now()));
         if outputs.has_terminal() {
-            limit = Some(limit.map_or(SIZE_LOOK, |limit| limit.min(SIZE_LOOK)));
+            limit = Some(limit.map_or(TERMINAL_LOOK, |limit| limit.min(TERMINAL_LOOK)));
         }
         if inbox.is_none() || threads {
             limit = Some(limit.map_or(BLIND_LOOK, |limit| limit.min(BLIND_LOOK)));
         }
         wake = wait(inbox.as_ref().map(|inbox| inbox.as_fd()), control.0.as_fd(), limit, looked);
 
-        let mut resized = false;
+        let (mut resized, mut continued) = (false, false);
         while let Some(notice) = inbox.as_ref().and_then(Inbox::next) {
             match notice {
-                Notice::ForCommand { signal, from } => forward(root, signal, from, outputs),
+                Notice::ForCommand { signal, from } => {
+                    continued |= signal == Signal::SIGCONT;
+                    forward(root, signal, from, outputs);
+                }
                 Notice::Resized => resized = true,
                 Notice::Child | Notice::Other => {}
             }
+        }
+        outputs.copy_modes(continued, may_set_modes);
+        if let Some(signal) = find_stop(root.as_raw()) {
+            stop_with(root, signal, outputs);
         }
         if outputs.has_terminal() && (outputs.copy_window_size() || resized) {
             tell_of_size(root, outputs);
@@ -318,6 +336,42 @@ fn forward(root: NixPid, signal: Signal, from: signals::Sender, outputs: &mut Ou
     }
 }
 
+/// Stops as the command's root did, where a shell may be waiting for just that to take its terminal back. Elsewhere
+/// nobody would know to continue the profiler.
+fn stop_with(root: NixPid, signal: i32, outputs: &mut Outputs) {
+    // A group is continued one process after the other, and its root may come last.
+    std::thread::sleep(STOPPING);
+    let state = std::fs::read(format!("/proc/{root}/stat")).ok().and_then(|stat| stat_state(&stat));
+    // An interactive shell has made a group of its own the foreground one.
+    let foreground = File::open("/dev/tty")
+        .ok()
+        .and_then(|terminal| tcgetpgrp(terminal).ok())
+        .is_some_and(|group| group == getpgrp() || getpgid(Some(root)) == Ok(group));
+    if state != Some(b'T') || !foreground {
+        return;
+    }
+    // What the command did to its terminal before it stopped.
+    outputs.copy_modes(false, may_set_modes);
+    signals::stop_by(match Signal::try_from(signal) {
+        Ok(Signal::SIGSTOP) => Signal::SIGSTOP,
+        _ => Signal::SIGTSTP,
+    });
+}
+
+/// Whether the command could set this terminal's modes itself: it is nobody's whom we know, or its foreground group is
+/// ours or of the command's tree. Behind it there may be a shell that would be disturbed.
+fn may_set_modes(terminal: BorrowedFd<'_>) -> bool {
+    match tcgetpgrp(terminal) {
+        // Not our controlling terminal: there is no job control to heed (tcsetattr(3p)).
+        Err(_) => true,
+        Ok(group) if group == getpgrp() => true,
+        Ok(group) => {
+            is_descendant(group.as_raw())
+                || descendants().into_iter().any(|pid| getpgid(Some(NixPid::from_raw(pid))) == Ok(group))
+        }
+    }
+}
+
 /// Tells those who draw on the terminal that its size has changed: by now the pty has it, which it may not have had
 /// when the terminal itself told them.
 fn tell_of_size(root: NixPid, outputs: &Outputs) {
@@ -421,6 +475,8 @@ mod tests {
     #[test]
     fn stat_fields_are_counted_after_the_name() {
         let stat = b"12 (a) R 1 (b) S 7 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 5423 0 0";
+        assert_eq!(stat_state(stat), Some(b'S'));
+        assert_eq!(stat_state(b"1 (a)"), None);
         assert_eq!(stat_field(stat, 4), Some(7));
         assert_eq!(stat_field(stat, 22), Some(5423));
         assert_eq!(stat_field(stat, 99), None);

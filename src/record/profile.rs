@@ -159,7 +159,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         argv: options.argv.clone(),
         environment: notify.as_ref().map(notify::Notify::environment).unwrap_or_default(),
     };
-    let mut outputs = Outputs::prepare()?;
+    let mut outputs = Outputs::prepare(&options.argv)?;
     let mut logs = Vec::new();
     for source in outputs.take_sources() {
         let stream = source.stream();

@@ -332,6 +332,11 @@ pub fn reap(pid: Pid, block: bool) -> io::Result<Option<Death>> {
     wait(libc::P_PID, pid as libc::id_t, libc::WEXITED | if block { 0 } else { libc::WNOHANG })
 }
 
+/// The signal that has stopped a child, told once for each stop; `None` if it runs (waitid(2), WSTOPPED).
+pub fn find_stop(pid: Pid) -> Option<i32> {
+    wait(libc::P_PID, pid as libc::id_t, libc::WSTOPPED | libc::WNOHANG).ok()??.signal
+}
+
 fn wait(kind: libc::idtype_t, id: libc::id_t, flags: i32) -> io::Result<Option<Death>> {
     loop {
         // SAFETY: the structure is plain data, and the kernel writes to it only; its fields are those of a SIGCHLD,

@@ -81,8 +81,8 @@ fn helper_process() {
 
 /// A launch as the recorder makes one. In a process of its own, for every child of the process is reaped.
 fn launch(line: &str, stop: bool) -> (Ended, Vec<What>, Finals) {
-    let mut outputs = Outputs::prepare().unwrap();
     let argv = ["sh", "-c", line].map(OsString::from).to_vec();
+    let mut outputs = Outputs::prepare(&argv).unwrap();
     let before = Mono::now();
     let started = start(&stagemark::launch::Command { argv, environment: Vec::new() }, &mut outputs).unwrap();
     assert!(before < started.start && started.start <= Mono::now());
