@@ -24,7 +24,7 @@ impl TimeAxis {
         match (self.to - self.from) as f64 {
             span if span < 2e3 => (1.0, "ns"),
             span if span < 2e6 => (1e3, "µs"),
-            span if span < 1.5e9 => (1e6, "ms"),
+            span if span < 1e9 => (1e6, "ms"),
             span if span < 600e9 => (1e9, "s"),
             span if span < 3.0 * 3600e9 => (60e9, "min"),
             _ => (3600e9, "h"),
