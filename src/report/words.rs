@@ -82,8 +82,8 @@ pub fn cost(run: &Run) -> Option<String> {
     let cost = run.meta.cost.as_ref()?;
     let length = run.meta.exit.as_ref().map(|exit| exit.at.0).or(run.samples.last().map(|sample| sample.t.0));
     let cpu = match length.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns > 0) {
-        // In less than a second the start alone may take more than the run.
-        Some(ns) if ns >= 1_000_000_000 => {
+        // In a run of milliseconds the start alone may take more than the run.
+        Some(ns) if ns >= 500_000_000 => {
             format!("{}% of a core", units::significant(100.0 * cost.cpu_ns as f64 / ns as f64))
         }
         _ => format!("{} of CPU", units::duration(cost.cpu_ns)),

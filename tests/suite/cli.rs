@@ -208,7 +208,7 @@ fn a_reader_that_leaves_is_no_error() {
     let folder = TempDir::new().unwrap();
     let model = folder.path().join("m.safetensors");
     let specs: Vec<_> = (0..2000)
-        .map(|number| stagemark_fixtures::models::TensorSpec::flat(&format!("t{number}"), "F32", 1, 4))
+        .map(|number| stagemark_fixtures::models::TensorSpec::flat(format!("t{number}"), "F32", 1, 4))
         .collect();
     stagemark_fixtures::models::safetensors(&model, &specs, stagemark_fixtures::models::Fill::Sparse).unwrap();
     let script = "set -o pipefail; \"$0\" inspect $(yes \"$1\" | head -50) | head -1";

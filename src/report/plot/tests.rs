@@ -172,7 +172,7 @@ fn what_processes_hold_is_held_to_their_end() {
 fn a_long_steady_state_is_cut() {
     let (mut run, _) = load("lazy");
     let way = compose(&run, &table(&run));
-    let end = At(3600_000_000_000);
+    let end = At(3_600_000_000_000);
     let exited = crate::event::Mark {
         stage: "exited".into(),
         evidence: crate::event::Evidence::Exit,
