@@ -58,7 +58,8 @@ pub struct Layout {
     pub tensors: Vec<Tensor>,
     /// The payload: the union of the tensors' bytes.
     pub payload: Ranges,
-    /// Payload bytes by dtype, each byte once; `unknown` where the header does not say.
+    /// Payload bytes by dtype, each byte once; `unknown` where the header does not say, `other` for
+    /// all dtypes past the first thousand.
     pub by_dtype: BTreeMap<String, u64>,
     /// What is odd about the file and does not make its payload unknown, for people, with the byte's offset.
     pub notes: Vec<String>,

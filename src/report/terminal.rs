@@ -6,7 +6,7 @@ use crate::clock::At;
 use crate::metric::Metric;
 use crate::run::Run;
 
-use super::text::{elide, plain, wrap};
+use super::text::{columns, elide, padded, plain, wrap};
 use super::{units, words};
 
 const WIDTH: usize = 80;
@@ -123,8 +123,8 @@ fn table_of_stages(page: &mut Page, table: &StageTable) {
     for row in table.reached() {
         let stage = plain(&row.outcome.stage);
         // A name that is too long has a line of its own: it is what the reader will look for.
-        let mut line = if stage.chars().count() <= name {
-            format!("{stage:<name$}")
+        let mut line = if columns(&stage) <= name {
+            padded(&stage, name)
         } else {
             page.raw(&elide(&stage, WIDTH));
             " ".repeat(name)
@@ -135,9 +135,7 @@ fn table_of_stages(page: &mut Page, table: &StageTable) {
         }
         page.raw(&line);
     }
-    for row in table.rows.iter().filter(|row| row.at().is_none()) {
-        page.line(&words::missing(row));
-    }
+    words::missing(table).iter().for_each(|sentence| page.line(sentence));
     if table.reached().next().is_some() {
         page.raw("time since start; memory at the stage; +faults and +read since the stage before");
     }

@@ -82,23 +82,34 @@ pub fn cost(run: &Run) -> Option<String> {
     let cost = run.meta.cost.as_ref()?;
     let length = run.meta.exit.as_ref().map(|exit| exit.at.0).or(run.samples.last().map(|sample| sample.t.0));
     let cpu = match length.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns > 0) {
-        Some(ns) => format!("{}% of a core", units::significant(100.0 * cost.cpu_ns as f64 / ns as f64)),
-        None => format!("{} of CPU", units::duration(cost.cpu_ns)),
+        // In a run of milliseconds the start alone may take more than the run.
+        Some(ns) if ns >= 500_000_000 => {
+            format!("{}% of a core", units::significant(100.0 * cost.cpu_ns as f64 / ns as f64))
+        }
+        _ => format!("{} of CPU", units::duration(cost.cpu_ns)),
     };
     Some(format!("profiler: {cpu}, {} of memory", units::bytes(cost.peak_rss_bytes)))
 }
 
-/// Why a stage has no mark.
-pub fn missing(row: &StageRow) -> String {
-    let status = match row.outcome.status {
-        Status::Reached => "reached",
-        Status::NotReached => "not reached",
-        Status::NotApplicable => "not applicable",
-        Status::Unknown => "unknown",
-    };
-    let stage = plain(&row.outcome.stage);
-    match row.outcome.reason.as_str() {
-        "" => format!("{stage}: {status}"),
-        reason => format!("{stage}: {status}: {}", plain(reason)),
+/// Why stages have no mark, a sentence a line. Those of which the same is to be said share one.
+pub fn missing(table: &StageTable) -> Vec<String> {
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for row in table.rows.iter().filter(|row| row.at().is_none()) {
+        let status = match row.outcome.status {
+            Status::Reached => "reached",
+            Status::NotReached => "not reached",
+            Status::NotApplicable => "not applicable",
+            Status::Unknown => "unknown",
+        };
+        let why = match row.outcome.reason.as_str() {
+            "" => status.to_owned(),
+            reason => format!("{status}: {}", plain(reason)),
+        };
+        let stage = plain(&row.outcome.stage);
+        match said.iter_mut().find(|(same, _)| *same == why) {
+            Some((_, stages)) => stages.push(stage),
+            None => said.push((why, vec![stage])),
+        }
     }
+    said.into_iter().map(|(why, stages)| format!("{}: {why}", stages.join(", "))).collect()
 }

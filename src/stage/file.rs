@@ -221,7 +221,9 @@ impl StageFile {
 }
 
 fn not_available(condition: &str) -> String {
-    format!("condition `{condition}` is not available in this version")
+    format!(
+        "condition `{condition}` is not available in this version; a stage without a condition is reached by notification"
+    )
 }
 
 /// The text being read, for errors that say where.

@@ -48,6 +48,9 @@ fn wrong_usage_leaves_nothing_behind() {
     std::fs::write(&stages, "name = 't'\n[[stage]]\nnome = 's'\n").unwrap();
     std::fs::write(folder.path().join("latin.toml"), b"name = 't'\nabout = '\xe4'\n").unwrap();
     std::fs::write(folder.path().join("huge.toml"), vec![b'#'; (1 << 20) + 1]).unwrap();
+    std::fs::write(folder.path().join("deep.toml"), format!("name = {}", "[".repeat(500_000))).unwrap();
+    let pattern = format!("name = 't'\n[[stage]]\nname = 's'\nwhen = {{ log = '{}' }}\n", "(a{1000}){1000}".repeat(9));
+    std::fs::write(folder.path().join("regex.toml"), pattern).unwrap();
     nix::unistd::mkfifo(&folder.path().join("fifo.toml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let before = folder.path().read_dir().unwrap().count();
     let cases: &[(&[&str], &str)] = &[
@@ -62,6 +65,8 @@ fn wrong_usage_leaves_nothing_behind() {
         (&["--stages", "bad.toml"], "bad.toml:3:1: unknown key `nome`; did you mean `name`?"),
         (&["--stages", "latin.toml"], "latin.toml:2:10: not UTF-8"),
         (&["--stages", "huge.toml"], "--stages huge.toml: larger than a stage file may be"),
+        (&["--stages", "deep.toml"], "deep.toml:1:"),
+        (&["--stages", "regex.toml"], "regex.toml:4:16: `log`: the pattern is too large"),
         (&["--stages", "fifo.toml"], "--stages fifo.toml: not a file"),
         (
             &["--stages", "generic", "--until", "raedy"],
@@ -203,7 +208,7 @@ fn a_reader_that_leaves_is_no_error() {
     let folder = TempDir::new().unwrap();
     let model = folder.path().join("m.safetensors");
     let specs: Vec<_> = (0..2000)
-        .map(|number| stagemark_fixtures::models::TensorSpec::flat(&format!("t{number}"), "F32", 1, 4))
+        .map(|number| stagemark_fixtures::models::TensorSpec::flat(format!("t{number}"), "F32", 1, 4))
         .collect();
     stagemark_fixtures::models::safetensors(&model, &specs, stagemark_fixtures::models::Fill::Sparse).unwrap();
     let script = "set -o pipefail; \"$0\" inspect $(yes \"$1\" | head -50) | head -1";

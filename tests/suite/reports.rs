@@ -159,6 +159,40 @@ fn every_terminal_page_keeps_to_80_columns() {
     }
 }
 
+/// Names in any writing, or meant to harm: the page keeps its width in columns, and nothing acts on the terminal.
+#[test]
+fn no_name_breaks_a_page() {
+    use unicode_width::UnicodeWidthStr;
+    let names =
+        ["模型".repeat(40), "e\u{301}".repeat(100), "\u{202e}\u{1b}[2J\u{9b}x\u{200b}".repeat(9), "x".repeat(10_000)];
+    for name in &names {
+        for run in ["lazy", "fifteen-stages", "absent"] {
+            let (mut run, _) = load(run);
+            run.meta.warnings = vec![name.clone(), format!("a {name} b")];
+            run.meta.losses = vec![name.clone()];
+            run.gaps = vec![name.clone()];
+            run.meta.artifacts.iter_mut().for_each(|artifact| artifact.path = format!("/a/{name}"));
+            run.meta.absent.iter_mut().for_each(|absent| absent.reason = name.clone());
+            run.meta.until = Some(name.clone());
+            run.meta.stages.stages.iter_mut().for_each(|stage| stage.name.push_str(name));
+            for event in &mut run.events {
+                if let What::Mark(mark) = &mut event.what {
+                    mark.stage.push_str(name);
+                    mark.detail = name.clone();
+                }
+            }
+            let table = StageTable::build(outcomes(&run), &run);
+            let page = terminal::text(&run, &table);
+            let acts = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}' | '\u{200b}');
+            assert!(!page.contains(acts), "{page:?}");
+            assert!(page.lines().all(|line| line.width() <= 80), "{page}");
+            let svg = plot::svg(&run, &table).unwrap();
+            assert!(!svg.contains(acts));
+            assert!(!stages_csv(&table).contains(|c: char| acts(c) && c != '\r'));
+        }
+    }
+}
+
 #[test]
 fn a_picture_is_the_same_each_time_and_a_png_of_the_stated_size() {
     let (run, table) = load("lazy");

@@ -15,6 +15,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use stagemark::clock::Mono;
 use stagemark::event::{Stream, What};
 use stagemark::launch::LogSource;
+use stagemark::stage::StageFile;
 use stagemark::watch::log::{LONGEST_LINE, LogWatch, MOST_QUEUED, watch};
 use stagemark::watch::notify::{Notify, NotifyWatch};
 use stagemark::watch::{Line, LineEnd, Observed, Seen};
@@ -505,4 +506,28 @@ fn a_stream_that_cannot_be_seen_is_said() {
     watch(LogSource::Unseen { stream: Stream::Stderr, why: "it is closed".into() }, sender).unwrap().finish();
     let Observed::Event(What::Warning { text }) = seen.recv().unwrap().what else { panic!("not a warning") };
     assert_eq!(stagemark::watch::unseen_stream(&text), Some(Stream::Stderr));
+}
+
+/// The whole form as it is documented: what this version cannot watch is named, with its place and what to do instead.
+#[test]
+fn what_is_not_available_is_said_by_name_and_place() {
+    let stage = |name: &str, when: &str| format!("[[stage]]\nname = \"{name}\"\nwhen = {when}\n");
+    let head = "name = \"vllm\"\nstatus = \"verified\"\nargv = [\"vllm serve\"]\nuntil = \"first_response\"\n\
+        vars = { port = { flag = \"--port\", default = \"8000\" } }\nstate = [\"~/.cache/vllm\", \"env:CACHE_DIR\"]\n";
+    let mapped = stage("mapping_available", "{ mapping = \"any\" }");
+    let populated = stage("module_populated", "{ log = 'took (?<reported_seconds>[0-9.]+) seconds', count = 1 }");
+    let placed = "{ all = [ { device = { rise = \"64 MiB\", still = \"200 ms\" } }, { log = 'took' } ] }";
+    let response = "{ http = { method = \"POST\", url = \"http://127.0.0.1:{port}/v1\", json = { prompt = \"hi\" } } }";
+    let file = |placed: &str, response: &str| {
+        let text =
+            format!("{head}{mapped}{populated}{}{}", stage("gpu_placed", placed), stage("first_response", response));
+        StageFile::parse(&text, "vllm.toml")
+    };
+    let problem = |placed, response| file(placed, response).unwrap_err().to_string();
+    let device = problem(placed, response);
+    assert!(device.starts_with("vllm.toml:15:20: condition `device` is not available in this version"), "{device}");
+    let http = problem("{ log = 'took' }", response);
+    assert!(http.starts_with("vllm.toml:18:10: condition `http` is not available in this version"), "{http}");
+    assert!(http.contains("by notification"), "{http}");
+    assert_eq!(file("{ log = 'took' }", "{ log = '200 OK' }").unwrap().stages.len(), 4);
 }

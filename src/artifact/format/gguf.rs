@@ -8,7 +8,7 @@
 
 use super::super::header::{Cursor, HeaderReader};
 use super::super::{ArtifactError, Layout, Tensor};
-use super::{Parsed, quoted};
+use super::{Parsed, TENSORS, quoted};
 
 /// Alignment of tensors where the file does not say.
 const ALIGNMENT: u64 = 32;
@@ -42,6 +42,9 @@ pub fn read(reader: &mut HeaderReader) -> Result<Parsed, ArtifactError> {
         return Err(cursor
             .reader
             .malformed(8, format!("{tensors} tensors are more than the file has room to describe")));
+    }
+    if tensors > TENSORS {
+        return Err(cursor.reader.malformed(8, format!("{tensors} tensors; more than {TENSORS} are not believed")));
     }
 
     let mut alignment = ALIGNMENT;

@@ -9,6 +9,8 @@ mod torch;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::header::HeaderReader;
@@ -17,11 +19,27 @@ use super::{ArtifactError, Format, Layout, Tensor};
 /// What by-dtype figures call payload whose dtype the header does not say.
 pub const UNKNOWN_DTYPE: &str = "unknown";
 
+/// What by-dtype figures call the payload of all further dtypes past [`DTYPES`].
+pub const OTHER_DTYPES: &str = "other";
+
+/// The most tensors of one file that are believed, so that a hostile header cannot take all memory; the largest models
+/// have some hundred thousand, in all their shards.
+const TENSORS: u64 = 1_000_000;
+
+/// The most dtypes that are told apart.
+const DTYPES: usize = 1000;
+
 /// What a header said.
 pub struct Parsed {
     pub layout: Layout,
     /// SHA-256 of the header as it stands in the file.
     pub digest: String,
+}
+
+/// Whether a file begins as one of the formats does, whatever it is called.
+pub fn is_known_content(file: &File) -> bool {
+    let mut head = [0; 16];
+    file.read_exact_at(&mut head, 0).is_ok() && by_content(&head).is_some()
 }
 
 /// Tells the format of a file and reads its header.
@@ -121,6 +139,8 @@ impl Layout {
             covered = covered.max(end);
             if new > 0 {
                 let dtype = if tensor.dtype.is_empty() { UNKNOWN_DTYPE } else { &tensor.dtype };
+                let told = by_dtype.len() < DTYPES || by_dtype.contains_key(dtype);
+                let dtype = if told { dtype } else { OTHER_DTYPES };
                 *by_dtype.entry(dtype.to_owned()).or_insert(0) += new;
             }
         }
@@ -146,6 +166,15 @@ mod tests {
         let by_dtype: Vec<_> = layout.by_dtype.iter().map(|(dtype, bytes)| (dtype.as_str(), *bytes)).collect();
         assert_eq!(by_dtype, [("F16", 50), ("F32", 50), (UNKNOWN_DTYPE, 7)]);
         assert!(layout.tensors.is_sorted_by_key(|tensor| tensor.offset));
+    }
+
+    #[test]
+    fn dtypes_past_measure_count_together() {
+        let tensors = (0..3000).map(|index| tensor(&format!("D{index}"), index * 8, 8)).collect();
+        let layout = Layout::of(tensors, vec![]);
+        assert_eq!(layout.by_dtype.len(), DTYPES + 1);
+        assert_eq!(layout.by_dtype[OTHER_DTYPES], 2000 * 8);
+        assert_eq!(layout.by_dtype.values().sum::<u64>(), layout.payload.len());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::super::header::{HeaderReader, sha256};
 use super::super::{ArtifactError, Layout, Tensor};
-use super::{Parsed, bounded, quoted};
+use super::{Parsed, TENSORS, bounded, quoted};
 
 /// The longest header that the format allows.
 pub const HEADER_LIMIT: u64 = 100_000_000;
@@ -193,6 +193,8 @@ impl<'de> Deserialize<'de> for Header<'de> {
                 while let Some(Name(name)) = map.next_key()? {
                     if name == "__metadata__" {
                         map.next_value::<IgnoredAny>()?;
+                    } else if entries.len() as u64 == TENSORS {
+                        return Err(A::Error::custom(format!("more than {TENSORS} tensors")));
                     } else {
                         entries.push((name, map.next_value()?));
                     }

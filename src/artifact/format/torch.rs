@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use super::super::header::{Cursor, HeaderReader};
 use super::super::{ArtifactError, Layout, Tensor};
-use super::{Parsed, quoted};
+use super::{Parsed, TENSORS, quoted};
 
 const END: u32 = 0x0605_4b50;
 const END_64: u32 = 0x0606_4b50;
@@ -172,6 +172,11 @@ fn find(reader: &mut HeaderReader) -> Result<Directory, ArtifactError> {
                 directory.entries, directory.bytes
             ),
         ));
+    }
+    if directory.entries > TENSORS {
+        return Err(
+            reader.malformed(at, format!("{} entries; more than {TENSORS} are not believed", directory.entries))
+        );
     }
     Ok(directory)
 }

@@ -15,9 +15,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{Artifact, ArtifactError, Format};
+use super::{Artifact, ArtifactError, Format, format};
 use crate::event::{Found, text_of};
 use arguments::Argument;
+use folder::has_extension;
 
 /// What the command line and the environment say of the artifacts, before exec.
 #[derive(Debug, Default)]
@@ -77,10 +78,14 @@ pub fn has_model_name(path: &OsStr) -> bool {
 
 /// Opens a file that the tree was seen to open or map; `None` if it is no model after all.
 ///
+/// A `.pth` or `.pt` must hold what `torch.save` writes: every Python start reads the `.pth` files of its
+/// site-packages, which are lists of paths.
+///
 /// # Errors
 /// Where it cannot be opened, or is not a regular file.
 pub fn discover(path: &Path) -> Result<Option<Artifact>, ArtifactError> {
-    if_model(path, Found::Discovered)
+    let artifact = if_model(path, Found::Discovered)?;
+    Ok(artifact.filter(|artifact| !has_extension(path, &["pt", "pth"]) || format::is_known_content(&artifact.file)))
 }
 
 /// A file that nobody declared is an artifact if its content is a model's, or if its name is that of a model format
@@ -90,7 +95,7 @@ fn if_model(path: &Path, found: Found) -> Result<Option<Artifact>, ArtifactError
     if arguments::is_script(path) {
         return Ok(None);
     }
-    let by_name = has_model_name(path.as_os_str()) && !folder::has_extension(path, &["bin", "npy", "npz"]);
+    let by_name = has_model_name(path.as_os_str()) && !has_extension(path, &["bin", "npy", "npz"]);
     let artifact = Artifact::open(path, found)?;
     Ok(Some(artifact).filter(|artifact| artifact.format != Format::Unknown || by_name))
 }

@@ -52,7 +52,7 @@ pub fn fit(text: &str, em: i32, limit: i32) -> String {
         return text.to_owned();
     }
     // Widths grow with the number of characters kept, so the largest that fits can be searched for.
-    let (mut fits, mut too_many) = (0, text.chars().count());
+    let (mut fits, mut too_many) = (0, crate::report::text::columns(text));
     while fits + 1 < too_many {
         let middle = (fits + too_many) / 2;
         match width(&crate::report::text::elide(text, middle), em) <= limit {

@@ -17,9 +17,9 @@ mod smooth;
 #[cfg(test)]
 mod tests;
 
-use crate::account::StageTable;
+use crate::account::{StageRow, StageTable};
 use crate::clock::At;
-use crate::event::What;
+use crate::event::{Evidence, What};
 use crate::metric::Metric;
 use crate::run::Run;
 use crate::sample::Sample;
@@ -49,7 +49,12 @@ pub fn png(run: &Run, table: &StageTable) -> anyhow::Result<Vec<u8>> {
 
 /// What of the run is shown: all of it, but for a steady state that would squeeze the way to it.
 fn view(run: &Run, table: &StageTable) -> (At, At, At) {
-    let last_mark = table.reached().filter_map(|row| row.at().max(row.sampled)).max();
+    // The end is what a steady state ends in, unless the account goes that far.
+    let tells = |row: &&StageRow| {
+        let stopping = table.stopping_event.as_ref() == Some(&row.outcome.stage);
+        stopping || row.outcome.mark.as_ref().is_some_and(|(_, _, mark)| mark.evidence != Evidence::Exit)
+    };
+    let last_mark = table.reached().filter(tells).filter_map(|row| row.at().max(row.sampled)).max();
     let exit = run.meta.exit.as_ref().map(|exit| exit.at).or_else(|| {
         run.events.iter().rev().find(|event| matches!(event.what, What::Exit { .. })).map(|event| event.at)
     });
@@ -93,6 +98,10 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
     scene.text((EDGE, 66), Side::Left, 40, Palette::INK, font::fit(&scene.title.clone(), 40, room));
     scene.text((EDGE, 108), Side::Left, 26, Palette::GREY, font::fit(&words::condition(run), 26, room));
 
+    let footnotes = footnotes(run, table, to, end, room);
+    // A mark that is not shown has a footnote.
+    let visible = table.rows.iter().filter(|row| row.at().is_none_or(|at| at <= to)).cloned().collect();
+    let table = &StageTable { rows: visible, ..table.clone() };
     let marks: Vec<marks::Mark> = table
         .reached()
         .filter_map(|row| {
@@ -108,7 +117,6 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
         Placement::Numbered { rows, .. } => (*rows as i32 * marks::ROW + 14, 2 * marks::ROW),
     };
 
-    let footnotes = footnotes(run, table, to, end, room);
     let foot = scene::HEIGHT - 30 - footnotes.len() as i32 * 32;
     let axis_bottom = foot - 62;
     let list_bottom = 136 + list;
@@ -171,7 +179,7 @@ fn mark_labels(scene: &mut Scene, marks: &[marks::Mark], placement: &Placement, 
 }
 
 fn title(run: &Run) -> String {
-    let command: Vec<String> = run.meta.argv.iter().map(|argument| plain(argument)).collect();
+    let command: Vec<String> = run.meta.argv.iter().map(|argument| plain(&one_line(argument))).collect();
     // The program's path tells little; its name is enough.
     let program = command.first().map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
     match program {
@@ -180,18 +188,40 @@ fn title(run: &Run) -> String {
     }
 }
 
+/// An argument as it stands in `run.json`, its line ends and tabs as spaces: scripts are given as arguments too.
+fn one_line(argument: &str) -> String {
+    let mut line = String::new();
+    let mut rest = argument;
+    while let Some(at) = rest.find('\\') {
+        line.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let space = ["\\x0a", "\\x0d", "\\x09"].iter().any(|escape| rest.starts_with(escape));
+        let length = if space { 4 } else { 2.min(rest.len()) };
+        // Escapes are ASCII; what is none is left to the next turn.
+        let length = if rest.is_char_boundary(length) { length } else { 1 };
+        line.push_str(if space { " " } else { &rest[..length] });
+        rest = &rest[length..];
+    }
+    line.push_str(rest);
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// What a reader has to know to trust the picture, in lines that fit.
 fn footnotes(run: &Run, table: &StageTable, shown: At, end: At, room: i32) -> Vec<String> {
     let mut notes = vec![words::stopping_event(run, table)];
     if shown < end {
         notes.push(format!("shown to {} of {}", units::time(shown), units::time(end)));
+        for row in table.reached() {
+            if let Some(at) = row.at().filter(|at| *at > shown) {
+                notes.push(format!("{} at {}", plain(&row.outcome.stage), units::time(at)));
+            }
+        }
     }
     notes.push(format!("tick {}", units::duration(run.meta.interval_ns)));
     notes.push("a peak is the largest sample: at least that".to_owned());
     notes.extend(words::cost(run));
     let mut lines = vec![font::fit(&notes.join(" · "), 22, room)];
-    let missing: Vec<String> = table.rows.iter().filter(|row| row.at().is_none()).map(words::missing).collect();
-    let mut second = missing;
+    let mut second = words::missing(table);
     second.extend(table.problems.iter().map(|problem| format!("contradiction: {problem}")));
     second.extend(run.gaps.iter().map(|gap| plain(gap)));
     if !second.is_empty() {

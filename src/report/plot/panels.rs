@@ -164,6 +164,14 @@ fn payload(
         (if whole { MappedBytes } else { MappedPayloadBytes }, "mapped"),
         (ResidentPayloadBytes, "resident payload"),
     ];
+    let nothing = total.is_empty() && mapped.is_empty() && resident.is_empty();
+    if nothing && shown.run.meta.artifacts.is_empty() {
+        scene.hatch((super::LEFT, panel.top), (super::RIGHT, panel.bottom), Palette::GRID);
+        let at = ((super::LEFT + super::RIGHT) / 2, (panel.top + panel.bottom) / 2);
+        let text = "no model file was named, and none was seen opened".to_owned();
+        notes.push(Text { at, side: Side::Middle, em: KEY_EM, colour: Palette::GREY, text });
+        return scale;
+    }
     absent(scene, notes, shown, panel, &names);
     scale
 }
@@ -177,7 +185,7 @@ fn resident_set(
     notes: &mut Vec<Text>,
 ) {
     use Metric::{RssAnonBytes, RssBytes, RssFileBytes, RssShmemBytes};
-    let samples = &shown.samples;
+    let samples = &series::held_to_the_end(&shown.samples);
     let anon = series::stretches(samples, |values| values.get(RssAnonBytes));
     let file = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes]));
     let shmem = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes, RssShmemBytes]));

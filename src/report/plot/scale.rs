@@ -24,7 +24,7 @@ impl TimeAxis {
         match (self.to - self.from) as f64 {
             span if span < 2e3 => (1.0, "ns"),
             span if span < 2e6 => (1e3, "µs"),
-            span if span < 1.5e9 => (1e6, "ms"),
+            span if span < 1e9 => (1e6, "ms"),
             span if span < 600e9 => (1e9, "s"),
             span if span < 3.0 * 3600e9 => (60e9, "min"),
             _ => (3600e9, "h"),
@@ -70,14 +70,17 @@ pub struct ValueAxis {
     pub top: i32,
     pub bottom: i32,
     pub largest: f64,
+    /// No value is over 0: then nothing but 0 has a label.
+    nothing: bool,
     quantity: Quantity,
 }
 
 impl ValueAxis {
     /// An axis with room for `largest`, and some air above it.
     pub fn new(quantity: Quantity, largest: f64, top: i32, bottom: i32) -> ValueAxis {
-        let largest = if largest > 0.0 { largest * 1.1 } else { 1.0 };
-        ValueAxis { top, bottom, largest, quantity }
+        let nothing = largest <= 0.0;
+        let largest = if nothing { 1.0 } else { largest * 1.1 };
+        ValueAxis { top, bottom, largest, nothing, quantity }
     }
 
     /// Where a value stands.
@@ -106,7 +109,7 @@ impl ValueAxis {
                 (unit, name, decimal_step(self.largest / unit / wanted))
             }
         };
-        let last = (self.largest / unit / step).floor() as u32;
+        let last = if self.nothing { 0 } else { (self.largest / unit / step).floor() as u32 };
         (0..=last)
             .map(|n| {
                 let value = f64::from(n) * step;
@@ -147,6 +150,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_0_all_along_has_no_scale() {
+        for quantity in [Quantity::Bytes, Quantity::BytesPerSecond, Quantity::PerSecond] {
+            assert_eq!(ValueAxis::new(quantity, 0.0, 0, 100).ticks(), [(0.0, "0".to_owned())]);
+        }
+    }
+
+    #[test]
     fn time_is_labelled_in_its_own_unit() {
         let axis = TimeAxis { from: 0, to: 3_200_000_000, left: 100, right: 1100 };
         assert_eq!(axis.ticks()[1], (500_000_000, "0.5 s".to_owned()));
@@ -163,7 +173,7 @@ mod tests {
         };
         assert_eq!(labels(268_435_456.0), ["0", "64 MiB", "128 MiB", "192 MiB", "256 MiB"]);
         assert_eq!(labels(1.2 * 1_073_741_824.0), ["0", "0.5 GiB", "1.0 GiB"]);
-        assert_eq!(labels(0.0), ["0", "1 B"]);
+        assert_eq!(labels(0.0), ["0"]);
     }
 
     #[test]

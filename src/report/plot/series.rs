@@ -4,6 +4,7 @@
 use crate::clock::At;
 use crate::metric::{Metric, Values};
 use crate::sample::Sample;
+use crate::stage::is_over;
 
 /// What the panels draw: of these no peak may be lost.
 const DRAWN: [Metric; 11] = [
@@ -57,6 +58,20 @@ pub fn thin(samples: &[Sample], x: impl Fn(i64) -> i32) -> Vec<Sample> {
     kept.sort_unstable();
     kept.dedup();
     kept.into_iter().map(|index| samples[index].clone()).collect()
+}
+
+/// What processes hold, held until they are gone: before the first sample without any, the last one with some stands
+/// once more. The slow samples after the stopping event would else show a slope from the one to the other.
+pub fn held_to_the_end(samples: &[Sample]) -> Vec<Sample> {
+    let mut held: Vec<Sample> = Vec::with_capacity(samples.len() + 1);
+    for sample in samples {
+        let before = held.last().filter(|before| is_over(sample) && !is_over(before));
+        if let Some(last) = before.map(|before| Sample { t: sample.t, ..before.clone() }) {
+            held.push(last);
+        }
+        held.push(sample.clone());
+    }
+    held
 }
 
 /// Values at times, without a gap between the first and the last.

@@ -149,3 +149,52 @@ fn no_run_breaks_the_picture() {
     run.samples.iter_mut().for_each(|sample| Metric::counters().for_each(|metric| sample.values.set(metric, u64::MAX)));
     compose(&run, &table(&run)).png().unwrap();
 }
+
+/// The last slow samples: what processes hold falls when they are gone, not on the way there.
+#[test]
+fn what_processes_hold_is_held_to_their_end() {
+    let (run, _) = load("lazy");
+    let mut before = run.samples[100].clone();
+    before.values.set(Metric::Processes, 2);
+    before.values.set(Metric::RssBytes, 77);
+    let mut over = before.clone();
+    over.t = At(before.t.0 + 1_000_000_000);
+    over.values.set(Metric::Processes, 0);
+    over.values.set(Metric::RssBytes, 0);
+    let held = series::held_to_the_end(&[before.clone(), over.clone(), over.clone()]);
+    let rss = series::stretches(&held, |values| values.get(Metric::RssBytes));
+    assert_eq!(rss, [vec![(before.t.0, 77.0), (over.t.0, 77.0), (over.t.0, 0.0), (over.t.0, 0.0)]]);
+}
+
+/// A minute of steady state behind a stopping event of the first second does not squeeze the way to it; the end, which
+/// is not shown then, has a footnote.
+#[test]
+fn a_long_steady_state_is_cut() {
+    let (mut run, _) = load("lazy");
+    let way = compose(&run, &table(&run));
+    let end = At(3_600_000_000_000);
+    let exited = crate::event::Mark {
+        stage: "exited".into(),
+        evidence: crate::event::Evidence::Exit,
+        detail: "exit 0".into(),
+        sampled: None,
+    };
+    let definition = crate::stage::Definition { name: "exited".into(), after: Vec::new(), when: None };
+    run.meta.stages.stages.push(definition);
+    run.events.push(crate::event::Event { at: end, uncertainty_ns: Some(0), what: What::Mark(exited) });
+    let mut last = run.samples.last().unwrap().clone();
+    last.t = end;
+    run.samples.push(last);
+    let svg = compose(&run, &table(&run)).svg().unwrap();
+    assert!(svg.contains(" of 3600 s · exited at 3600 s"), "{svg}");
+    assert!(svg.contains("shown to "));
+    let ticks = |svg: &str| svg.matches(" s\n").count();
+    assert!(ticks(&svg).abs_diff(ticks(&way.svg().unwrap())) < 10);
+}
+
+#[test]
+fn scripts_in_a_title_stand_on_one_line() {
+    assert_eq!(one_line("\\x0aimport time\\x0a\\x09x = 'a\\\\x0ab'\\xff"), "import time x = 'a\\\\x0ab'\\xff");
+    assert_eq!(one_line("a\\"), "a\\");
+    assert_eq!(one_line("a\\ä"), "a\\ä");
+}

@@ -236,21 +236,45 @@ fn a_zips_counts_are_not_believed() {
         std::fs::write(&path, bytes).unwrap();
         assert_says(&reason(&path), &[&format!("at byte {end}")]);
     }
-    // A directory that a sparse file does have room for, and that states 2^30 entries.
-    let (directory, entries) = (1u64 << 30, 1u64 << 30);
-    let end = directory + entries * 46;
-    let mut tail = Vec::from(*b"PK\x06\x06");
-    tail.extend([0; 20]);
-    [entries, entries, entries * 46, directory].iter().for_each(|value| tail.extend(value.to_le_bytes()));
-    tail.extend(b"PK\x06\x07\0\0\0\0");
-    tail.extend(end.to_le_bytes());
-    tail.extend(b"\x01\0\0\0PK\x05\x06\0\0\0\0");
-    tail.extend([0xff; 12]);
-    tail.extend([0; 2]);
-    std::fs::write(&path, b"PK\x03\x04").unwrap();
-    let file = std::fs::File::options().write(true).open(&path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &tail, end).unwrap();
-    assert_says(&reason(&path), &[&format!("at byte {directory}"), "central directory"]);
+    // A directory that a sparse file does have room for, and that states more entries than it has, or than any has.
+    let directory = 1u64 << 30;
+    for (entries, place, words) in
+        [(1u64 << 19, Some(directory), "central directory"), (1 << 30, None, "are not believed")]
+    {
+        let end = directory + entries * 46;
+        let mut tail = Vec::from(*b"PK\x06\x06");
+        tail.extend([0; 20]);
+        [entries, entries, entries * 46, directory].iter().for_each(|value| tail.extend(value.to_le_bytes()));
+        tail.extend(b"PK\x06\x07\0\0\0\0");
+        tail.extend(end.to_le_bytes());
+        tail.extend(b"\x01\0\0\0PK\x05\x06\0\0\0\0");
+        tail.extend([0xff; 12]);
+        tail.extend([0; 2]);
+        std::fs::write(&path, b"PK\x03\x04").unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &tail, end).unwrap();
+        let place = place.unwrap_or(end + 56 + 20);
+        assert_says(&reason(&path), &[&format!("at byte {place}"), words]);
+    }
+}
+
+/// A header of the longest form that describes more tensors than any model has: refused while it is read, so that it
+/// does not take memory by the million.
+#[test]
+fn headers_of_millions_of_tensors_are_refused() {
+    let mut header = String::from("{");
+    for number in 0..1_000_001 {
+        header.push_str(&format!("\"{number:x}\":{{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,0]}},"));
+    }
+    header.pop();
+    header.push('}');
+    assert_says(&reason_of("m.safetensors", &with_header(&header, 0)), &["more than 1000000 tensors", "at byte"]);
+    let counts = [&b"GGUF\x03\0\0\0"[..], &1_000_001u64.to_le_bytes(), &0u64.to_le_bytes()].concat();
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("m.gguf");
+    std::fs::write(&path, counts).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 30).unwrap();
+    assert_says(&reason(&path), &["at byte 8", "1000001 tensors"]);
 }
 
 #[test]

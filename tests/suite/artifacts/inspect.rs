@@ -129,7 +129,7 @@ fn hostile_names_are_harmless_and_exact() {
         "x".repeat(10_000),
         "模型\u{301}\u{e0041}".into(),
     ];
-    let spec = |(index, name): (usize, &String)| TensorSpec::flat(name, &format!("{name}{index}"), 8, 1);
+    let spec = |(index, name): (usize, &String)| TensorSpec::flat(name, format!("{name}{index}"), 8, 1);
     let specs: Vec<TensorSpec> = names.iter().enumerate().map(spec).collect();
     let model = models::safetensors(&folder.path().join("m\u{202e}.safetensors"), &specs, Fill::Sparse).unwrap();
     let (understood, out, errors) = told(&[&model.path], false);
@@ -154,7 +154,7 @@ fn hostile_names_are_harmless_and_exact() {
 fn many_dtypes_are_summed_up() {
     let folder = TempDir::new().unwrap();
     let specs: Vec<TensorSpec> =
-        (0..100).map(|index| TensorSpec::flat(&format!("t{index}"), &format!("D{index}"), 8, 1)).collect();
+        (0..100).map(|index| TensorSpec::flat(format!("t{index}"), format!("D{index}"), 8, 1)).collect();
     let model = models::safetensors(&folder.path().join("m.safetensors"), &specs, Fill::Sparse).unwrap();
     let (_, out, _) = told(&[&model.path], false);
     assert_eq!(out.lines().filter(|line| line.contains("dtype")).count(), 2 * 17);

@@ -378,6 +378,13 @@ fn what_is_discovered_is_looked_at() {
     assert_eq!(found("weights.bin").unwrap().format, Format::TorchZip);
     assert_eq!(found("net.onnx").unwrap().payload_bytes(), None);
     assert!(found("data.bin").is_none());
+    // Every Python start reads these; they are lists of paths.
+    std::fs::write(at("distutils-precedence.pth"), "import os; var = 'SETUPTOOLS_USE_DISTUTILS'\n").unwrap();
+    std::fs::write(at("short.pth"), "..\n").unwrap();
+    assert!(found("distutils-precedence.pth").is_none());
+    assert!(found("short.pth").is_none());
+    models::torch_legacy(&at("old.pth"), 100).unwrap();
+    assert_eq!(found("old.pth").unwrap().format, Format::TorchLegacy);
     assert!(discover(&at("missing.pt")).is_err());
 }
 
