@@ -15,5 +15,5 @@ pub mod tree;
 pub mod witness;
 
 pub use child::{Command, StartError, Started, start};
-pub use output::{LogSource, Outputs};
+pub use output::{LogSource, Outputs, Upstream};
 pub use supervise::{Control, Ended, FinalReading, Finals, supervise};
