@@ -185,6 +185,7 @@ pub fn carry(ends: Ends) -> Outcome {
                 .and_then(|()| pump.fill(ends.source.as_fd(), ends.relay.1.as_fd()))
         };
         if let Err(outcome) = step {
+            pump.page.slot(slot::UNLOGGED).store(0, SeqCst);
             pump.set_busy(false);
             return outcome;
         }
