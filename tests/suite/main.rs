@@ -11,3 +11,4 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
+mod truth;
