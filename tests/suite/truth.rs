@@ -20,7 +20,6 @@ use crate::support::{finish, reference_loader, stagemark};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-const STAGES: [&str; 3] = ["mapping_available", "module_populated", "first_response"];
 
 /// What a resident set may be off by: the kernel adds up per-CPU counters that hold back 32 pages each, or twice the
 /// number of CPUs if that is more (lib/percpu_counter.c). Kernels that sum them exactly are within it.
@@ -410,10 +409,13 @@ impl Profile {
         let anonymous = self.stage(stage).known("rss_anon_bytes") + self.stage(stage).known("swap_bytes");
         let within = filled.saturating_sub(RSS_ERROR)..=filled + OWN_MEMORY + RSS_ERROR;
         assert!(within.contains(&anonymous), "{stage}: {anonymous} of {filled} filled");
-        // The loader alone: what it must hold, and what it can.
+        // What the loader must hold lies between the host account's bounds, and the low one misses nothing of it where
+        // there is one process.
         let resident = self.stage(stage).known("resident_payload_bytes");
         let row = self.stage(stage);
-        assert!(row.known("host_bytes_low") >= (filled + resident).saturating_sub(RSS_ERROR));
+        if row.known("processes") == 1 {
+            assert!(row.known("host_bytes_low") + RSS_ERROR >= filled + resident);
+        }
         assert!(
             row.known("host_bytes_low") <= filled + resident + OWN_MEMORY + RSS_ERROR + row.known("page_table_bytes")
         );
@@ -465,16 +467,21 @@ fn read_ahead_brings_in_more_than_is_touched() {
 
 #[test]
 fn a_populated_mapping_is_resident_from_its_first_moment() {
-    let bench = Bench::new(32 * MIB, Fill::Pattern);
-    let profile = bench.run("mmap-populate --notify --hold 0.1");
-    profile.counters_are_true();
-    for stage in ["module_populated", "first_response"] {
-        profile.resident(stage, 32 * MIB, 0);
-        profile.mapped(stage, bench.size, 32 * MIB);
-        profile.anonymous(stage, 0);
+    // A private mapping that may be written is populated for writing: the kernel copies each of its pages, the header's
+    // too (mm/gup.c, populate_vma_page_range).
+    for (sharing, copies) in [("--shared", false), ("--private", true)] {
+        let bench = Bench::new(32 * MIB, Fill::Pattern);
+        let profile = bench.run(&format!("mmap-populate {sharing} --notify --hold 0.1"));
+        profile.counters_are_true();
+        for stage in ["module_populated", "first_response"] {
+            profile.resident(stage, 32 * MIB, 0);
+            profile.mapped(stage, bench.size, 32 * MIB);
+            profile.anonymous(stage, if copies { bench.size } else { 0 });
+        }
+        let faults = profile.sample("module_populated").faults();
+        let (before, after) = (profile.mark("module_populated").faults(), profile.mark("first_response").faults());
+        assert!((before..=after).contains(&faults), "{faults} is not from {before} to {after}");
     }
-    let faults = profile.sample("module_populated").faults();
-    assert!(profile.mark("module_populated").faults() <= faults && faults <= profile.mark("first_response").faults());
 }
 
 #[test]
@@ -677,7 +684,8 @@ fn a_server_is_marked_by_what_it_prints() {
     let profile = bench.profile(crate::support::ended(&mut child).code());
     let first = profile.stage("first_response");
     assert_eq!(first.text("evidence"), "log");
-    assert_eq!(first.known("threads"), 3, "main, accept, standard input");
+    // Main and accept; the one that waits for the end of standard input begins just after the mark.
+    assert!((2..=3).contains(&first.known("threads")));
     profile.counters_are_true();
 }
 
