@@ -668,8 +668,9 @@ fn a_server_is_marked_by_what_it_prints() {
     let bench = Bench::new(16 * MIB, Fill::Sparse);
     let mut command =
         bench.command("mmap-lazy --serve 0 --listen-early --pace 64MiB --touch 16MiB --hold until-stdin-closes");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut talk = Talk { child, truth: bench.scratch.path().join("truth") };
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(talk.child.stdout.take().unwrap()));
     let mut until = |start: &str| {
         let found = lines.by_ref().map(Result::unwrap).find_map(|line| line.strip_prefix(start).map(str::to_owned));
         found.unwrap_or_else(|| panic!("no line {start:?}"))
@@ -677,16 +678,36 @@ fn a_server_is_marked_by_what_it_prints() {
     let address = until("listening on http://");
     assert!(ask(&address).starts_with("HTTP/1.1 503"));
     until("stage module_populated");
-    assert!(ask(&address).starts_with("HTTP/1.1 200"));
+    // The line comes just before the door is opened.
+    crate::support::eventually("an answer", || ask(&address).starts_with("HTTP/1.1 200").then_some(()));
     until("stage first_response");
-    drop(child.stdin.take());
+    drop(talk.child.stdin.take());
     lines.for_each(drop);
-    let profile = bench.profile(crate::support::ended(&mut child).code());
+    let profile = bench.profile(crate::support::ended(&mut talk.child).code());
     let first = profile.stage("first_response");
     assert_eq!(first.text("evidence"), "log");
     // Main and accept; the one that waits for the end of standard input begins just after the mark.
     assert!((2..=3).contains(&first.known("threads")));
     profile.counters_are_true();
+}
+
+/// A run that the test talks to; where the test fails, the command is ended, and the run with it.
+struct Talk {
+    child: std::process::Child,
+    truth: PathBuf,
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let text = std::fs::read_to_string(&self.truth).unwrap_or_default();
+            let pid = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["pid"].as_i64()).next();
+            let loader = pid.map(|pid| nix::unistd::Pid::from_raw(pid as i32));
+            let _ = loader.map(|pid| nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL));
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
 }
 
 fn ask(address: &str) -> String {
