@@ -1,6 +1,7 @@
 //! Which metrics are absent now, and why: told once when it begins, and once when it ends; and which ever were.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::event::What;
 use crate::metric::{Metric, Values};
@@ -30,9 +31,9 @@ impl Absence {
                 continue;
             }
             self.ever.insert(metric, reason.clone());
-            if !self.held.contains_key(&metric) {
+            if let Entry::Vacant(place) = self.held.entry(metric) {
                 changes.push(What::Absent { metric, reason: reason.clone() });
-                self.held.insert(metric, reason);
+                place.insert(reason);
             }
         }
         changes
