@@ -4,7 +4,10 @@
 //! # Which sample stands at a mark
 //!
 //! The one that was taken for it ([`Mark::sampled`](crate::event::Mark)); where that is not there, the first at or
-//! after the mark, and where the run ended before one, the last before it. `sampled` always says which.
+//! after the mark, and where the run ended before one, the last before it. A mark that was heard late, when a later one
+//! had been looked at already, has that one's sample: it is nearer, and so no row's values are older than those of the
+//! row before. `sampled` always says which. Values are of the moment that it names, not of the mark: between the two
+//! the launch went on, unless it waited for its mark to be heard.
 //!
 //! # Peaks
 //!
@@ -142,8 +145,8 @@ impl StageTable {
         let mut problems = contradictions(&run.samples);
         let mut from_start = RunningPeaks::new(&run.samples);
         let mut rows: Vec<StageRow> = Vec::new();
-        for outcome in marked {
-            let index = sample_at(&outcome, &run.samples);
+        let indices = samples_at(&marked, &run.samples);
+        for (outcome, index) in marked.into_iter().zip(indices) {
             let sample = index.map(|index| &run.samples[index]);
             let values = sample.map(|sample| sample.values.clone()).unwrap_or_default();
             let previous = rows.last();
@@ -222,6 +225,21 @@ pub fn reason_of_absence(run: &Run, metric: Metric, at: At) -> Option<&str> {
         }
     }
     reason
+}
+
+/// The index of the sample whose values stand at each mark, the marks in order of time.
+fn samples_at(marked: &[Outcome], samples: &[Sample]) -> Vec<Option<usize>> {
+    let mut indices: Vec<Option<usize>> = marked.iter().map(|outcome| sample_at(outcome, samples)).collect();
+    for row in (1..indices.len()).rev() {
+        let at = marked[row - 1].mark.as_ref().map(|(at, _, _)| *at);
+        if let (Some(own), Some(next), Some(at)) = (indices[row - 1], indices[row], at)
+            && next < own
+            && samples[next].t >= at
+        {
+            indices[row - 1] = Some(next);
+        }
+    }
+    indices
 }
 
 /// The index of the sample whose values stand at a mark.
@@ -463,7 +481,7 @@ mod tests {
     fn a_mark_takes_its_own_sample_else_the_next_else_the_last() {
         let run = run((1..=4).map(|t| sample(10 * t, &[(RssBytes, t as u64)])).collect());
         let outcomes = vec![
-            reached("own", 12, Some(30)),
+            reached("own", 21, Some(30)),
             reached("exactly then", 20, None),
             reached("next", 12, Some(31)),
             reached("after the end", 99, Some(120)),
@@ -477,6 +495,18 @@ mod tests {
         assert_eq!(of("exactly then"), (20, 2));
         assert_eq!(of("next"), (20, 2));
         assert_eq!(of("after the end"), (40, 4));
+    }
+
+    #[test]
+    fn a_mark_that_was_heard_late_takes_the_sample_of_the_next() {
+        let run = run((1..=4).map(|t| sample(10 * t, &[(MinorFaults, t as u64)])).collect());
+        let table = StageTable::build(vec![reached("late", 12, Some(40)), reached("a", 15, Some(20))], &run);
+        assert_eq!(table.rows.iter().map(|row| row.sampled.unwrap().0).collect::<Vec<_>>(), [20, 20]);
+        assert_eq!(table.rows.iter().map(|row| row.deltas.get(MinorFaults)).collect::<Vec<_>>(), [Some(2), Some(0)]);
+        assert_eq!(table.problems, Vec::<String>::new());
+        // Not one from before it was reached.
+        let table = StageTable::build(vec![reached("late", 25, Some(40)), reached("a", 26, Some(20))], &run);
+        assert_eq!(table.rows[0].sampled, Some(At(40)));
     }
 
     #[test]

@@ -18,5 +18,5 @@ pub mod witness;
 
 pub use child::{Command, StartError, Started, start};
 pub use helpers::Helpers;
-pub use output::{LogSource, Outputs};
+pub use output::{LogSource, Outputs, Upstream};
 pub use supervise::{Control, Ended, FinalReading, Finals, supervise};

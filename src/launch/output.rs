@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
-
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -51,8 +51,9 @@ const PUMPS_AT_MOST: u32 = 10_000;
 /// Where a copy of what the command prints can be read.
 #[derive(Debug)]
 pub enum LogSource {
-    /// The read end of a pipe that the pump copies into; end of file when the stream is over.
-    Pipe { stream: Stream, fd: OwnedFd },
+    /// The read end of a pipe that the pump copies into; end of file when the stream is over. What the command wrote
+    /// may not have come so far: `upstream` tells.
+    Pipe { stream: Stream, fd: OwnedFd, upstream: Upstream },
     /// The stream is a regular file: followed from `offset`, never written.
     File { stream: Stream, file: File, offset: u64 },
     /// The stream goes where nobody can look (closed, /dev/null…).
@@ -67,6 +68,17 @@ impl LogSource {
                 *stream
             }
         }
+    }
+}
+
+/// The way from the command to a log pipe. Does not keep it open; one that is gone holds nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Upstream(Weak<Ends>);
+
+impl Upstream {
+    /// Whether all that the command wrote so far has come to the log pipe, or never will.
+    pub fn is_empty(&self) -> bool {
+        self.0.upgrade().is_none_or(|ends| ends.is_logged())
     }
 }
 
@@ -89,7 +101,7 @@ pub struct Outputs {
 #[derive(Debug)]
 struct Interposed {
     /// `None` once the stream is over: the recorder's own copies of its ends must be closed too.
-    ends: Option<Ends>,
+    ends: Option<Arc<Ends>>,
     bearer: Bearer,
     pumps: u32,
     terminal: bool,
@@ -171,6 +183,8 @@ impl Outputs {
         let (source, given) = if terminal { pty_like(fd)? } else { large_pipe()? };
         let destination = fd.try_clone_to_owned()?;
         let ends = Ends { source, relay: large_pipe()?, destination, log: Some(log_write), page: SharedPage::new()? };
+        let ends = Arc::new(ends);
+        let upstream = Upstream(Arc::downgrade(&ends));
         for target in targets {
             self.given[*target] = Some(given.try_clone()?);
         }
@@ -180,7 +194,7 @@ impl Outputs {
             Interposed { ends: Some(ends), bearer: Bearer::Nobody, pumps: 0, terminal, size, modes, lost: 0 };
         interposed.start_pump()?;
         self.interposed.push(interposed);
-        Ok(LogSource::Pipe { stream, fd: log_read })
+        Ok(LogSource::Pipe { stream, fd: log_read, upstream })
     }
 
     /// The places where the copies can be read; each is given once.
@@ -339,7 +353,10 @@ impl Outputs {
     /// Bytes that the command printed and that reached their destination, but not the log, because its reader did not
     /// keep up.
     pub fn log_bytes_lost(&self) -> u64 {
-        self.interposed.iter().map(|stream| stream.ends.as_ref().map_or(stream.lost, Ends::log_bytes_lost)).sum()
+        self.interposed
+            .iter()
+            .map(|stream| stream.ends.as_ref().map_or(stream.lost, |ends| ends.log_bytes_lost()))
+            .sum()
     }
 
     fn reap_pumps(&mut self) {
@@ -357,12 +374,12 @@ impl Outputs {
 
 impl Interposed {
     fn is_delivered(&self) -> bool {
-        self.ends.as_ref().is_none_or(Ends::is_delivered)
+        self.ends.as_ref().is_none_or(|ends| ends.is_delivered())
     }
 
     /// Whether nobody can write to it any more, though its pump has not ended yet.
     fn is_over(&self) -> bool {
-        self.ends.as_ref().is_some_and(Ends::is_over)
+        self.ends.as_ref().is_some_and(|ends| ends.is_over())
     }
 
     /// After the end of a pump: what it said, or `None` if it was killed.
@@ -370,7 +387,7 @@ impl Interposed {
         if outcome.is_none() && self.start_pump().is_ok() {
             return;
         }
-        self.lost = self.ends.as_ref().map_or(self.lost, Ends::log_bytes_lost);
+        self.lost = self.ends.as_ref().map_or(self.lost, |ends| ends.log_bytes_lost());
         self.ends = None;
     }
 

@@ -47,6 +47,8 @@ mod slot {
     pub const LOGGED: usize = 1;
     /// Bytes that the log missed because its reader did not keep up.
     pub const LOST: usize = 2;
+    /// 1 from before bytes leave the source until the log has its copy of them, or is not to have one.
+    pub const UNLOGGED: usize = 3;
 }
 
 /// Why a pump stopped.
@@ -95,6 +97,12 @@ impl Ends {
         !has_data(self.source.as_fd())
             && self.page.slot(slot::BUSY).load(SeqCst) == 0
             && !has_data(self.relay.0.as_fd())
+    }
+
+    /// Whether all that was written so far has been copied to the log, however far it is from its destination. In this
+    /// order, for the reason that [`Ends::is_delivered`] gives.
+    pub fn is_logged(&self) -> bool {
+        !has_data(self.source.as_fd()) && self.page.slot(slot::UNLOGGED).load(SeqCst) == 0
     }
 
     /// Whether nobody can write to the source any more.
@@ -177,6 +185,7 @@ pub fn carry(ends: Ends) -> Outcome {
                 .and_then(|()| pump.fill(ends.source.as_fd(), ends.relay.1.as_fd()))
         };
         if let Err(outcome) = step {
+            pump.page.slot(slot::UNLOGGED).store(0, SeqCst);
             pump.set_busy(false);
             return outcome;
         }
@@ -223,6 +232,8 @@ impl Pump<'_> {
 
     /// Waits until the source has something, or has ended.
     fn wait_for(&self, source: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Outcome> {
+        // The relay is empty.
+        self.page.slot(slot::UNLOGGED).store(0, SeqCst);
         self.set_busy(false);
         loop {
             let mut fds = [PollFd::new(source, PollFlags::POLLIN), PollFd::new(destination, PollFlags::empty())];
@@ -241,6 +252,7 @@ impl Pump<'_> {
                 break;
             }
         }
+        self.page.slot(slot::UNLOGGED).store(1, SeqCst);
         self.set_busy(true);
         Ok(())
     }
@@ -282,6 +294,9 @@ impl Pump<'_> {
         if ahead == 0 {
             ahead = self.copy_to_log(relay)?;
             self.page.slot(slot::LOGGED).store(pack(held, ahead as u32), SeqCst);
+        }
+        if ahead >= held as usize {
+            self.page.slot(slot::UNLOGGED).store(0, SeqCst);
         }
         let most = if ahead == 0 { held as usize } else { ahead };
         let moved = self.carry_some(relay, destination, most)?;
@@ -534,12 +549,35 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         assert!(!bench.ends.is_delivered());
+        assert!(!bench.ends.is_logged());
         let reader = collect(bench.reader.take());
         writer.join().unwrap().unwrap();
         assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
         assert!(bench.ends.is_delivered());
+        assert!(bench.ends.is_logged());
         drop(bench.ends);
         assert!(reader.join().unwrap() == pattern(1_000_000));
         assert!(log.join().unwrap() == pattern(1_000_000));
+    }
+
+    #[test]
+    fn what_a_slow_reader_leaves_is_logged_before_it_is_delivered() {
+        let mut bench = bench(None);
+        let mut command = bench.command.take().unwrap();
+        // The destination holds 64 KiB; the rest waits in the relay.
+        command.write_all(&pattern(100_000)).unwrap();
+        let log = collect(bench.log.take());
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while !bench.ends.is_logged() {
+            assert!(std::time::Instant::now() < deadline);
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!bench.ends.is_delivered());
+        drop(command);
+        let reader = collect(bench.reader.take());
+        assert_eq!(bench.pump.join().unwrap(), Outcome::Ended);
+        drop(bench.ends);
+        assert!(reader.join().unwrap() == pattern(100_000));
+        assert!(log.join().unwrap() == pattern(100_000));
     }
 }

@@ -1,6 +1,7 @@
-//! Which metrics are absent now, and why: told once when it begins, and once when it ends.
+//! Which metrics are absent now, and why: told once when it begins, and once when it ends; and which ever were.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::event::What;
 use crate::metric::{Metric, Values};
@@ -9,6 +10,8 @@ use crate::metric::{Metric, Values};
 #[derive(Default)]
 pub struct Absence {
     held: BTreeMap<Metric, String>,
+    /// Every metric that was absent at some time, with the last reason.
+    ever: BTreeMap<Metric, String>,
 }
 
 impl Absence {
@@ -24,12 +27,21 @@ impl Absence {
             !known
         });
         for (metric, reason) in reasons {
-            if values.get(metric).is_none() && !self.held.contains_key(&metric) {
+            if values.get(metric).is_some() {
+                continue;
+            }
+            self.ever.insert(metric, reason.clone());
+            if let Entry::Vacant(place) = self.held.entry(metric) {
                 changes.push(What::Absent { metric, reason: reason.clone() });
-                self.held.insert(metric, reason);
+                place.insert(reason);
             }
         }
         changes
+    }
+
+    /// Every metric that was absent at some time, with its last reason, in the order of the columns.
+    pub fn ever(&self) -> impl Iterator<Item = (Metric, &str)> {
+        self.ever.iter().map(|(&metric, reason)| (metric, reason.as_str()))
     }
 }
 
@@ -48,6 +60,9 @@ mod tests {
         assert_eq!(absence.update(&values, vec![]), [What::Present { metric: Metric::ReadBytes }]);
         assert_eq!(absence.update(&values, vec![]), []);
         values.set(Metric::ReadBytes, None);
-        assert_eq!(absence.update(&values, reason()).len(), 1);
+        assert_eq!(absence.update(&values, vec![(Metric::ReadBytes, "gone".to_owned())]).len(), 1);
+        values.set(Metric::ReadBytes, 4);
+        absence.update(&values, vec![]);
+        assert_eq!(absence.ever().collect::<Vec<_>>(), [(Metric::ReadBytes, "gone")]);
     }
 }

@@ -93,6 +93,14 @@ impl Probes {
         let payload = artifacts.iter().map(Artifact::payload_bytes).sum::<Option<u64>>();
         let payload = payload.filter(|_| !artifacts.is_empty());
         values.set(Metric::PayloadBytes, payload);
+        if payload.is_none() {
+            let unknown = artifacts.iter().find_map(|artifact| Some((&artifact.path, artifact.layout.as_ref().err()?)));
+            let why = match unknown {
+                Some((path, why)) => format!("{}: payload unknown: {why}", path.display()),
+                None => "no artifact in the set".to_owned(),
+            };
+            look.absences.push((Metric::PayloadBytes, why));
+        }
         values.set(Metric::ResidentPayloadBytes, resident.resident_payload);
         values.set(Metric::ResidentStaleNs, resident.stale_ns);
         let nonresident = payload.zip(resident.resident_payload).map(|(all, resident)| all.saturating_sub(resident));

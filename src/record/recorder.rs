@@ -22,7 +22,7 @@ use crate::clock::{At, Clock, Mono};
 use crate::event::{ArtifactId, Event, Found, Pid, What};
 use crate::host::Mounts;
 use crate::launch::Control;
-use crate::run::meta::{ArtifactMeta, Cost, Exit};
+use crate::run::meta::{Absent, ArtifactMeta, Cost, Exit};
 use crate::run::{Detail, LoggedLine, Meta, Scope};
 use crate::sample::Sample;
 use crate::stage::{self, Condition, Matcher};
@@ -217,6 +217,7 @@ impl Recorder {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice));
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
         }
+        self.tell_absences();
         self.flush();
         // The reports of the end are made from the whole folder, after those of the stopping event.
         if let Some(reports) = self.reports.take() {
@@ -225,6 +226,15 @@ impl Recorder {
         self.meta.cost = Some(self.cost());
         self.write_meta();
         Recorded { folder: self.folder, meta: self.meta }
+    }
+
+    /// Puts every metric that was absent at some time into `run.json`, beside those that nothing could fill.
+    fn tell_absences(&mut self) {
+        for (metric, reason) in self.absence.ever() {
+            if !self.meta.absent.iter().any(|absent| absent.metric == metric) {
+                self.meta.absent.push(Absent { metric, reason: reason.to_owned() });
+            }
+        }
     }
 
     /// Takes what a watcher saw; returns the marks and matches that follow from it, not yet recorded.
@@ -253,6 +263,14 @@ impl Recorder {
     /// Records something that happened; returns the marks and matches that follow from it, not yet recorded.
     fn happened(&mut self, at: Mono, uncertainty_ns: Option<u64>, what: What) -> Vec<Event> {
         let event = Event { at: self.clock.at(at), uncertainty_ns, what };
+        let mut marks = Vec::new();
+        if let What::Exit { pid, .. } = event.what
+            && self.argvs.is_empty()
+        {
+            // It ended before anybody had looked. What it ran is known all the same, and a stage file goes by that.
+            let exec = What::Exec { pid, argv: self.meta.argv.clone() };
+            marks = self.happened(self.clock.start(), Some(0), exec);
+        }
         if let What::Gone { pid, .. } = event.what
             && !self.gone.insert(pid)
         {
@@ -260,7 +278,7 @@ impl Recorder {
         }
         self.note(&event);
         self.write(&event);
-        let marks = self.matcher.event(&event);
+        marks.extend(self.matcher.event(&event));
         if self.matcher.stages().name != self.meta.stages.name {
             self.chosen();
         }

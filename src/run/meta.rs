@@ -43,7 +43,7 @@ pub struct Meta {
     pub stages_digest: String,
     /// The stopping event asked for (`--until`, or the stage file's).
     pub until: Option<String>,
-    /// Metrics that no probe could fill in this run at all, with the reason.
+    /// Metrics that no probe could fill; at the end, every metric that was absent at any time, with its last reason.
     pub absent: Vec<Absent>,
     pub warnings: Vec<String>,
     /// `None` while the command runs, and for a run whose profiler was killed.

@@ -5,12 +5,12 @@ pub mod condition;
 pub mod file;
 pub mod matcher;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::At;
-use crate::event::{Event, Evidence as MarkEvidence, Mark, Stream, What};
+use crate::event::{Event, Evidence as MarkEvidence, Mark, Pid, Stream, What};
 use crate::metric::Metric;
 use crate::sample::Sample;
 use crate::watch::{Line, tells_a_loss, unseen_stream};
@@ -45,6 +45,9 @@ pub struct Outcome {
 
 /// What became of each stage, in the stage file's order, then of those that only a notification named, in order of
 /// time; from the recorded marks and whatever else explains their lack.
+///
+/// A mark by what the launch said, heard only after all of it was gone, is set to that end: so it stands before or at
+/// the end, where it belongs.
 pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
     let marked_from = events.iter().rposition(|event| replaces_marks(&event.what)).unwrap_or(0);
     let mut marks: Vec<(At, Option<u64>, &Mark)> = Vec::new();
@@ -54,6 +57,9 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
         {
             marks.push((event.at, event.uncertainty_ns, mark));
         }
+    }
+    if let Some(over) = all_gone(events) {
+        marks.iter_mut().for_each(|mark| by_the_end(mark, over));
     }
     let seen = Evidence::of(events);
     let mut outcomes: Vec<Outcome> = stages
@@ -71,6 +77,37 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
     others.sort_by_key(|(at, _, _)| *at);
     outcomes.extend(others.into_iter().map(reached));
     outcomes
+}
+
+/// When the last process of the launch was gone: the latest of their ends as told, each one's earliest. `None` where
+/// one was not seen to end.
+fn all_gone(events: &[Event]) -> Option<At> {
+    let mut ends: BTreeMap<Pid, Option<At>> = BTreeMap::new();
+    let mut exited = false;
+    for event in events {
+        match event.what {
+            What::Born { pid, .. } => drop(ends.insert(pid, None)),
+            // The supervisor tells of the root's end what the tree may have seen before or after.
+            What::Gone { pid, .. } | What::Exit { pid, .. } => {
+                exited |= matches!(event.what, What::Exit { .. });
+                let end = ends.entry(pid).or_default();
+                *end = Some(end.map_or(event.at, |end| end.min(event.at)));
+            }
+            _ => {}
+        }
+    }
+    let ends: Option<Vec<At>> = ends.into_values().collect();
+    ends.filter(|_| exited)?.into_iter().max()
+}
+
+/// A line or a message that is heard when the last process was gone was sent before that, unless it is known to have
+/// come later, from somebody else who holds the stream.
+fn by_the_end((at, uncertainty_ns, mark): &mut (At, Option<u64>, &Mark), over: At) {
+    let Ok(late) = u64::try_from(at.0.saturating_sub(over.0)) else { return };
+    if outlives_the_launch(mark.evidence) && uncertainty_ns.is_none_or(|uncertainty| uncertainty >= late) {
+        *at = over;
+        *uncertainty_ns = uncertainty_ns.map(|uncertainty| uncertainty - late);
+    }
 }
 
 fn reached((at, uncertainty_ns, mark): (At, Option<u64>, &Mark)) -> Outcome {
@@ -289,9 +326,10 @@ pub fn outlives_the_launch(evidence: MarkEvidence) -> bool {
     !matches!(evidence, MarkEvidence::Exit | MarkEvidence::Residency)
 }
 
-/// Whether a sample was taken when no process of the launch was left.
+/// Whether a sample was taken when no process of the launch was left, or none that holds anything: one on its way out
+/// has given its memory back some time before it has ended.
 pub fn is_over(sample: &Sample) -> bool {
-    sample.values.get(Metric::Processes) == Some(0)
+    [Metric::Processes, Metric::RssBytes].iter().any(|metric| sample.values.get(*metric) == Some(0))
 }
 
 /// Each input with the latest time up to it, by which it can be sorted among others and stays in its own order.

@@ -219,3 +219,30 @@ fn matching_again_takes_events_in_the_order_in_which_they_came() {
     let live: Vec<Event> = events.iter().flat_map(|event| matcher.event(event)).collect();
     assert_eq!(live, matched, "as it was matched live");
 }
+
+#[test]
+fn what_is_heard_after_the_end_was_said_before_it() {
+    let stages =
+        file("[[stage]]\nname = 'a'\nwhen = { log = 'x' }\n[[stage]]\nname = 'end'\nwhen = { exit = 'any' }\n");
+    let born = |pid| event(0, What::Born { pid, parent: 1 });
+    let gone = |at, pid| event(at, What::Gone { pid, code: Some(0), signal: None });
+    let marked = |at: i64, uncertainty_ns, events: &[Event]| {
+        let heard = Event { uncertainty_ns, ..mark(at, "a") };
+        let all = [&[opened(0), born(7)], events, &[exit(50, 0), heard]].concat();
+        let (at, uncertainty_ns, _) = outcomes(&stages, &all).remove(0).mark.unwrap();
+        (at.0, uncertainty_ns)
+    };
+    assert_eq!(marked(80, Some(70), &[gone(51, 7)]), (50, Some(40)), "the earlier of what is told of one end");
+    assert_eq!(marked(80, None, &[gone(50, 7)]), (50, None));
+    assert_eq!(marked(40, Some(5), &[gone(50, 7)]), (40, Some(5)));
+    assert_eq!(marked(80, Some(10), &[gone(50, 7)]), (80, Some(10)), "known to have come later");
+    assert_eq!(marked(80, Some(70), &[born(8), gone(50, 7), gone(60, 8)]), (60, Some(50)), "a child outlived it");
+    assert_eq!(marked(80, Some(70), &[born(8), gone(50, 7)]), (80, Some(70)), "and may live still");
+    let exited = Event {
+        what: What::Mark(Mark { stage: "end".into(), evidence: By::Exit, detail: String::new(), sampled: None }),
+        ..exit(50, 0)
+    };
+    let late = Event { uncertainty_ns: Some(70), ..mark(80, "a") };
+    let table = outcomes(&stages, &[opened(0), born(7), exit(50, 0), exited, late]);
+    assert_eq!(table.iter().map(|row| row.mark.as_ref().unwrap().0.0).collect::<Vec<_>>(), [50, 50]);
+}

@@ -22,7 +22,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use super::{Budget, Line, LineEnd, Observed, QueuedLine, Seen, TICK_MS, TICK_NS, name_of, unseen};
 use crate::clock::Mono;
 use crate::event::{Stream, What};
-use crate::launch::LogSource;
+use crate::launch::{LogSource, Upstream};
 
 /// Longest piece of a line that is kept, in bytes.
 pub const LONGEST_LINE: usize = 64 * 1024;
@@ -47,7 +47,6 @@ const LONGEST_FINISH: Duration = Duration::from_secs(2);
 /// eventfd(2), inotify(7) or the thread could not be had.
 pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatch> {
     let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
-    let asked = Mono::now();
     let start = |stream: Stream, run: Box<dyn FnOnce(&mut Follower) + Send>| {
         let mut follower = Follower {
             stream,
@@ -61,12 +60,13 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
         std::thread::Builder::new().name(format!("log {stream:?}").to_lowercase()).spawn(move || run(&mut follower))
     };
     let thread = match source {
-        LogSource::Pipe { stream, fd } => {
+        LogSource::Pipe { stream, fd, upstream } => {
             let pipe = File::from(fd);
-            let empty = (!is_readable(&pipe)).then_some(asked);
-            Some(start(stream, Box::new(move |follower| follower.follow_pipe(pipe, empty)))?)
+            let empty = emptied(&pipe, &upstream);
+            Some(start(stream, Box::new(move |follower| follower.follow_pipe(pipe, &upstream, empty)))?)
         }
         LogSource::File { stream, file, offset } => {
+            let asked = Mono::now();
             let changes = changes_of(&file).ok();
             let empty = file.metadata().is_ok_and(|metadata| metadata.len() <= offset).then_some(asked);
             Some(start(stream, Box::new(move |follower| follower.follow_file(&file, offset, empty, changes)))?)
@@ -126,7 +126,7 @@ impl Drop for LogWatch {
 enum Waited {
     Ready,
     Stop,
-    /// The source was empty a tick after the wait began.
+    /// Nothing came while it was waited for.
     Quiet,
     /// Nothing is known: the wait itself failed.
     Again,
@@ -145,11 +145,11 @@ struct Follower {
 }
 
 impl Follower {
-    /// Waits until there is something to do, one tick at most.
-    fn wait(&self, source: Option<BorrowedFd>) -> Waited {
+    /// Waits until there is something to do, so many milliseconds at most.
+    fn wait(&self, source: Option<BorrowedFd>, most_ms: u16) -> Waited {
         let mut fds = vec![PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
         fds.extend(source.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        match poll(&mut fds, TICK_MS) {
+        match poll(&mut fds, most_ms) {
             Ok(0) => Waited::Quiet,
             Err(Errno::EINTR) => Waited::Again,
             Ok(_) if fds[0].any() == Some(true) => Waited::Stop,
@@ -162,48 +162,52 @@ impl Follower {
         }
     }
 
-    /// A pipe has one reader, this one, so what poll(2) says is there can be read without blocking. A read that gives
-    /// less than was asked for has emptied it.
-    fn follow_pipe(&mut self, mut pipe: File, mut empty: Option<Mono>) {
+    /// A pipe has one reader, this one, so what poll(2) says is there can be read without blocking. That there is
+    /// nothing says little of when the next line was written: on its way here it may wait for a processor, or behind a
+    /// reader of the command's output who takes his time. So the whole way is asked, and again soon while it is not
+    /// empty.
+    fn follow_pipe(&mut self, mut pipe: File, upstream: &Upstream, mut empty: Option<Mono>) {
         let mut buffer = vec![0; READ];
+        let mut most_ms = TICK_MS;
         while !self.deaf {
-            let asked = Mono::now();
-            match self.wait(Some(pipe.as_fd())) {
+            match self.wait(Some(pipe.as_fd()), most_ms) {
                 Waited::Quiet => {
-                    // poll(2) looks once more when its time is over.
-                    empty = Some(asked.plus(TICK_NS));
-                    self.quiet();
+                    if most_ms == TICK_MS {
+                        self.quiet();
+                    }
+                    most_ms = (most_ms * 2).min(TICK_MS);
                 }
                 Waited::Again => {}
                 Waited::Ready => {
-                    if !self.read_pipe(&mut pipe, &mut buffer, &mut empty) {
+                    if !self.read_pipe(&mut pipe, &mut buffer, empty) {
                         break;
                     }
+                    most_ms = 1;
                 }
                 Waited::Stop => {
                     let deadline = Instant::now() + LONGEST_FINISH;
                     while is_readable(&pipe) && Instant::now() < deadline {
-                        if !self.read_pipe(&mut pipe, &mut buffer, &mut empty) {
+                        if !self.read_pipe(&mut pipe, &mut buffer, empty) {
                             break;
                         }
                     }
                     break;
                 }
             }
+            if let Some(now) = emptied(&pipe, upstream) {
+                empty = Some(now);
+                most_ms = TICK_MS;
+            }
         }
         self.over(empty);
     }
 
     /// Reads once; false at the end of the stream.
-    fn read_pipe(&mut self, pipe: &mut File, buffer: &mut [u8], empty: &mut Option<Mono>) -> bool {
-        let before = Mono::now();
+    fn read_pipe(&mut self, pipe: &mut File, buffer: &mut [u8], empty: Option<Mono>) -> bool {
         match pipe.read(buffer) {
             Ok(0) => false,
             Ok(length) => {
-                self.take(&buffer[..length], *empty, false);
-                if length < buffer.len() {
-                    *empty = Some(before);
-                }
+                self.take(&buffer[..length], empty, false);
                 true
             }
             Err(error) => matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock),
@@ -258,7 +262,7 @@ impl Follower {
             if length == READ || end.is_some() {
                 continue;
             }
-            match self.wait(changes.as_ref().map(|changes| changes.as_fd())) {
+            match self.wait(changes.as_ref().map(|changes| changes.as_fd()), TICK_MS) {
                 Waited::Ready => {
                     // One read takes all that happened: equal changes in a row are one to inotify.
                     let _ = changes.as_ref().map(Inotify::read_events);
@@ -333,6 +337,13 @@ impl Follower {
     fn send(&mut self, at: Mono, uncertainty_ns: Option<u64>, what: Observed) {
         self.deaf |= self.sender.send(Seen { at, uncertainty_ns, what }).is_err();
     }
+}
+
+/// The time, if all that the command wrote up to it has been read here. The way is asked from its beginning: what has
+/// left one part of it is in the next.
+fn emptied(pipe: &File, upstream: &Upstream) -> Option<Mono> {
+    let asked = Mono::now();
+    (upstream.is_empty() && !is_readable(pipe)).then_some(asked)
 }
 
 fn is_readable(pipe: &File) -> bool {

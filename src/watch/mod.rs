@@ -5,8 +5,8 @@
 //! # What the times mean
 //!
 //! A line's time is the moment of the read that completed it, a notification's the moment of its receipt or the time
-//! that its sender gave. The uncertainty reaches back to the last moment at which the stream or socket was known to be
-//! empty, so it bounds when the bytes got *there*. A program that buffers its output (C's stdio does, when standard
+//! that its sender gave. The uncertainty reaches back to the last moment at which nothing was on the way, from the
+//! command's own write to the read here, so it bounds when the line's last byte was *written*. A program that buffers its output (C's stdio does, when standard
 //! output is no terminal) may have meant a line long before it wrote it; nobody can see that from outside, and no bound
 //! is given for it.
 

@@ -61,6 +61,15 @@ impl RunFolder {
 pub struct Stage(Row);
 
 impl Stage {
+    pub fn new(row: Row) -> Stage {
+        Stage(row)
+    }
+
+    /// A time that must be there, in nanoseconds since start.
+    pub fn time(&self, column: &str) -> i64 {
+        self.text(column).parse().unwrap_or_else(|_| panic!("{column} is no time at {}", self.text("stage")))
+    }
+
     pub fn text(&self, column: &str) -> &str {
         self.0.get(column).unwrap_or_else(|| panic!("stages.csv has no column {column}"))
     }

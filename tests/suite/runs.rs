@@ -390,3 +390,62 @@ fn a_quarter_resident_then_all_of_it() {
     }
     assert_eq!(populated.known("mapped_bytes"), used.known("mapped_bytes"));
 }
+
+/// `stagemark report` of a run whose files were changed by this.
+fn report_after(change: impl FnOnce(&Path)) -> (Output, Bench) {
+    let bench = Bench::new(MIB);
+    let (_, run) = bench.run(&["--quiet"], &bench.loader(&["--mode", "mmap-lazy"]));
+    change(&run.path);
+    let output = stagemark().arg("report").arg(&run.path).args(["--out"]).arg(bench.path("again")).output().unwrap();
+    (output, bench)
+}
+
+fn rewrite(path: &Path, change: impl FnOnce(String) -> String) {
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, change(text)).unwrap();
+}
+
+#[test]
+fn a_report_of_a_damaged_run_says_what_is_lacking() {
+    // A torn last line, as a killed writer leaves it.
+    let (output, _) = report_after(|run| rewrite(&run.join("samples.csv"), |text| text[..text.len() - 9].to_owned()));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("samples.csv ends in a torn line"), "{}", text(&output.stdout));
+
+    let (output, bench) = report_after(|run| std::fs::remove_file(run.join("events.csv")).unwrap());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("there is no events.csv"), "{}", text(&output.stdout));
+    let unmarked = RunFolder::at(bench.path("again")).stage("first_response");
+    assert!(!unmarked.reached() && !unmarked.text("reason").is_empty());
+}
+
+#[test]
+fn what_is_no_run_of_this_version_is_refused_with_a_reason() {
+    let refused = |change: &dyn Fn(String) -> String, reason: &str| {
+        let (output, _) = report_after(|run| rewrite(&run.join("run.json"), change));
+        assert_eq!(output.status.code(), Some(2));
+        let told = text(&output.stderr);
+        assert!(told.contains("run.json") && told.contains(reason), "{told}");
+    };
+    refused(&|text| text[..text.len() / 2].to_owned(), "EOF");
+    refused(&|text| text.replacen("\"schema\": 1", "\"schema\": 2", 1), "schema 2");
+}
+
+#[test]
+fn every_metric_that_was_absent_has_its_reason_in_the_end() {
+    let bench = Bench::new(MIB);
+    // Nobody names an artifact, and none is opened: nothing is known of a payload at any time.
+    let (_, run) = bench.run(&["--quiet"], &["true"]);
+    let meta = run.json();
+    let reason = |metric: &str| {
+        let absent = meta["absent"].as_array().unwrap().iter().find(|absent| absent["metric"] == metric);
+        absent.map(|absent| absent["reason"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(reason("resident_payload_bytes").as_deref(), Some("no artifact in the set"));
+    assert!(reason("device_used_bytes").is_some());
+    let rows = run.rows("samples.csv");
+    let ever_absent = rows[0].keys().filter(|metric| rows.iter().any(|row| row[*metric].is_empty()));
+    let untold: Vec<_> = ever_absent.filter(|metric| reason(metric).is_none()).collect();
+    assert!(untold.is_empty(), "absent without a reason: {untold:?}");
+    assert_eq!(run.events("exec").len(), 1, "what ended before anybody had looked is known by its command line");
+}

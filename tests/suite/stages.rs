@@ -14,7 +14,7 @@ use std::time::Duration;
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use stagemark::clock::Mono;
 use stagemark::event::{Stream, What};
-use stagemark::launch::LogSource;
+use stagemark::launch::{LogSource, Upstream};
 use stagemark::stage::StageFile;
 use stagemark::watch::log::{LONGEST_LINE, LogWatch, MOST_QUEUED, watch};
 use stagemark::watch::notify::{Notify, NotifyWatch};
@@ -311,7 +311,7 @@ fn no_message_of_a_hundred_thousand_is_lost() {
 fn piped(stream: Stream) -> (PipeWriter, LogWatch, Receiver<Seen>) {
     let (reader, writer): (PipeReader, PipeWriter) = std::io::pipe().unwrap();
     let (sender, seen) = channel();
-    let watch = watch(LogSource::Pipe { stream, fd: reader.into() }, sender).unwrap();
+    let watch = watch(LogSource::Pipe { stream, fd: reader.into(), upstream: Upstream::default() }, sender).unwrap();
     (writer, watch, seen)
 }
 
