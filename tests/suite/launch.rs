@@ -421,7 +421,7 @@ fn a_quiet_command_learns_that_its_reader_left() {
     let mut buffer = [0; 16];
     let stdout = child.stdout.take().unwrap();
     assert_eq!(read_some(&stdout, &mut buffer), 4);
-    assert_eq!(children_named(pid, "output-pump").len(), 2);
+    eventually("both pumps have their name", || (children_named(pid, "output-pump").len() == 2).then_some(()));
     drop(stdout);
     eventually("the pump has left", || (children_named(pid, "output-pump").len() == 1).then_some(()));
     drop(child.stdin.take());
