@@ -538,7 +538,7 @@ fn a_terminal_stays_a_terminal() {
 #[test]
 fn modes_set_on_the_output_reach_the_terminal() {
     // ncurses sets the modes of standard output and reads keys from standard input.
-    let line = "old=$(stty -g <&1); stty -icanon min 1 time 0 <&1; \
+    let line = "exec 3>&1; old=$(stty -g <&3); stty -icanon min 1 time 0 <&1; \
                 until stty -a </dev/tty | grep -q -e -icanon; do sleep 0.01; done; \
                 echo '<key?>'; key=$(head -c 1); echo \"<key $key>\"; stty $old <&1";
     let script = r#""$@"; echo "<status $?>"; stty -a; echo "<end>"; read line"#;
