@@ -297,6 +297,8 @@ fn reap_all(root: Pid, outputs: &mut Outputs, finals: &Finals, sender: &Sender<S
         if outputs.is_own(death.pid) {
             outputs.helpers().read(death.pid);
             let _ = reap(death.pid, false);
+            // The last process of the command has set the terminal back and gone: its pty goes with the pump.
+            outputs.copy_modes(false, may_set_modes);
             outputs.own_ended(death);
             continue;
         }

@@ -13,6 +13,7 @@ use nix::sys::signalfd::SignalFd;
 use stagemark::clock::Mono;
 use stagemark::event::What;
 use stagemark::launch::{Control, Ended, Finals, Outputs, start, supervise};
+use stagemark::sys::process::{exit_on_abort, outlive_aborts};
 use stagemark::watch::Observed;
 
 use crate::support::*;
@@ -70,6 +71,20 @@ fn helper_process() {
     match std::env::var("STAGEMARK_TEST_PART").as_deref() {
         Ok("signals") => tell_signals(),
         Ok("launch") => launch_by_hand(),
+        Ok("abort after the end") => {
+            outlive_aborts();
+            exit_on_abort(7);
+            std::process::abort();
+        }
+        Ok("abort of a thread before the end") => {
+            outlive_aborts();
+            let thread = std::thread::spawn(|| std::process::abort());
+            // It is in its handler once it sleeps there.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!thread.is_finished());
+            exit_on_abort(8);
+            let _ = thread.join();
+        }
         Ok("stubborn") => {
             // SIGTERM is blocked here and so in the command (a shell would unblock it).
             let (ended, _, _) = launch("exec sleep 600", true);
@@ -212,6 +227,72 @@ fn directory_limits_and_signals_are_inherited() {
     assert_same(r#"trap '' PIPE HUP; "$@" grep ^Sig.*[kn]: /proc/self/status"#);
     assert_same(r#"env --block-signal=USR1 --block-signal=TERM "$@" grep ^Sig.*[kn]: /proc/self/status"#);
     assert_same(r#"env --ignore-signal=INT --ignore-signal=QUIT "$@" grep ^Sig.*[kn]: /proc/self/status"#);
+}
+
+#[test]
+fn everything_else_that_a_process_is_given_is_the_same() {
+    // All that proc(5) tells of a process but its ids and what it has used, and what each descriptor leads to.
+    let look = r#"cd /proc/self; cat limits oom_score_adj personality coredump_filter timerslack_ns cgroup;
+        grep -E '^(Umask|Uid|Gid|Groups|NSpid|Sig(Blk|Ign)|Cap|NoNewPrivs|Seccomp|Cpus_allowed|Mems_allowed)' status |
+            grep -v NSpid;
+        for ns in ns/*; do readlink $ns; done; nice; ps -o sid=,tty=,cls=,rtprio=,ni= -p $$;
+        for fd in 0 3 7 8 9; do readlink fd/$fd; grep -E 'flags|pos' fdinfo/$fd; done; ls fd | wc -l; umask"#;
+    let line = format!(
+        "umask 027; ulimit -c 5; ulimit -n 300; trap '' INT QUIT USR1 PIPE XFSZ TSTP; exec 7</dev/zero 9>>/dev/null && \
+         nice -n 3 env --block-signal=USR2,HUP,TSTP,CONT setarch -R \"$@\" sh -c {} 2>/dev/null",
+        shell_word(look)
+    );
+    let seen = String::from_utf8(assert_same(&line)).unwrap();
+    assert!(seen.contains("Max open files            300"), "{seen}");
+    // NOTIFY_SOCKET and STAGEMARK_SOCKET are all that is added, and `_` is the shell's own.
+    let environment = |mut command: Command| {
+        let output = finish(command.env("A", "1=2").env_remove("NOTIFY_SOCKET").env_remove("STAGEMARK_SOCKET"));
+        let mut entries: Vec<_> = output.stdout.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        entries.retain(|entry| !entry.starts_with(b"_="));
+        entries.sort_unstable();
+        entries
+    };
+    let folder = folder();
+    let mut with = environment(shell("exec \"$@\" env -0", &folder));
+    let before = with.len();
+    with.retain(|entry| !entry.starts_with(b"NOTIFY_SOCKET=") && !entry.starts_with(b"STAGEMARK_SOCKET="));
+    assert_eq!(before - with.len(), 2);
+    assert_eq!(with, environment(bare("exec env -0")));
+}
+
+/// A word that a shell takes as it is.
+fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[test]
+fn where_descriptors_or_file_sizes_are_short_the_command_still_runs() {
+    let say = "sh -c 'echo out; echo err >&2; exit 3'";
+    for limit in ["-n 12", "-n 16", "-n 20", "-n 24", "-f 0", "-f 4"] {
+        assert_same(&format!("ulimit {limit}; \"$@\" {say}"));
+    }
+    // The signal is the command's own to die by.
+    let line = "ulimit -f 0; \"$@\" grep -E '^Sig(Ign|Blk)' /proc/self/status; \"$@\" sh -c 'echo > file'; echo $?";
+    let folder = folder();
+    let run = |mut command: Command| {
+        let output = finish(command.current_dir(folder.path()));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // Two runs, each in a folder of its own.
+    let with = line.replacen("\"$@\" sh", "shift 4; \"$0\" run -q --out again -- sh", 1);
+    let mut command = Command::new("sh");
+    command.args(["-c", &with, PROGRAM, PROGRAM]).args(run_arguments(&folder));
+    assert_eq!(run(command), run(bare(line)));
+}
+
+#[test]
+fn an_abort_of_the_profiler_keeps_the_status() {
+    for (part, status) in [("abort after the end", Some(7)), ("abort of a thread before the end", Some(8))] {
+        let part = helper(part);
+        let mut command = Command::new(&part[0]);
+        command.args(&part[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        assert_eq!(ended(&mut command.spawn().unwrap()).code(), status);
+    }
 }
 
 #[test]
@@ -455,6 +536,55 @@ fn a_terminal_stays_a_terminal() {
     assert_eq!(lines[..5], ["three terminals", "31 97", "31 97", "31 97", "controlled"], "{text}");
     // The foreground group is the session's own, as without the profiler: bash without job control has one group.
     assert_eq!(lines[5], terminal.leader().to_string());
+}
+
+#[test]
+fn modes_set_on_the_output_reach_the_terminal() {
+    // ncurses sets the modes of standard output and reads keys from standard input.
+    let line = "exec 3>&1; old=$(stty -g <&3); stty -icanon min 1 time 0 <&1; \
+                until stty -a </dev/tty | grep -q -e -icanon; do sleep 0.01; done; \
+                echo '<key?>'; key=$(head -c 1); echo \"<key $key>\"; stty $old <&1";
+    let script = r#""$@"; echo "<status $?>"; stty -a; echo "<end>"; read line"#;
+    let (terminal, _folder) = terminal(script, &words(&["sh", "-c", line]), false);
+    let (_, at) = terminal.wait_for("<key?>", 0);
+    // Without a newline.
+    terminal.enter(b"x");
+    let (_, at) = terminal.wait_for("<key x>", at);
+    let (_, begin) = terminal.wait_for("<status 0>", at);
+    let (all, end) = terminal.wait_for("<end>", begin);
+    // Set back before the session's next command looks.
+    let modes = String::from_utf8_lossy(&all[begin..end]).into_owned();
+    let modes: Vec<&str> = modes.split_whitespace().collect();
+    assert!(["icanon", "opost", "-echo"].iter().all(|mode| modes.contains(mode)), "{modes:?}");
+}
+
+#[test]
+fn an_interactive_shell_has_job_control() {
+    let script =
+        r#"export PS1='<prompt>'; set -m; "$@"; echo "<stopped $?>"; read line; fg; echo "<status $?>"; read line"#;
+    let (terminal, _folder) = terminal(script, &words(&["bash", "--norc", "--noprofile", "-i"]), false);
+    terminal.enter(b"echo \"<jobs $-;>\"\n");
+    let (_, begin) = terminal.wait_for("\n<jobs ", 0);
+    let (all, at) = terminal.wait_for(";>", begin);
+    assert!(all[begin..at].contains(&b'm'), "{}", String::from_utf8_lossy(&all[..at]));
+    // It stops itself alone, and the shell before it takes the terminal back.
+    terminal.enter(b"suspend\n");
+    let (_, at) = terminal.wait_for("<stopped 147>", at);
+    terminal.enter(b"\n");
+    let (_, at) = terminal.wait_for("<prompt>", at);
+    terminal.enter(b"exit 7\n");
+    terminal.wait_for("<status 7>", at);
+}
+
+#[test]
+fn what_does_not_stop_by_a_key_keeps_the_terminal() {
+    let script = r#"set -m; "$@"; echo "<status $?>"; read line"#;
+    let line = "trap '' TSTP; echo '<ready>'; read line; echo \"<read $line>\"; exit 5";
+    let (terminal, _folder) = terminal(script, &words(&["sh", "-c", line]), false);
+    let (_, at) = terminal.wait_for("<ready>", 0);
+    terminal.enter(b"\x1ax\n");
+    let (_, at) = terminal.wait_for("<read x>", at);
+    terminal.wait_for("<status 5>", at);
 }
 
 #[test]
