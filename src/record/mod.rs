@@ -18,12 +18,15 @@ mod detail;
 mod discover;
 mod folder;
 mod look;
+mod options;
 mod pace;
 mod place;
 mod profile;
 mod recorder;
 mod state;
 mod surroundings;
+mod tell;
 
 pub use folder::FolderError;
-pub use profile::{Options, Then, profile};
+pub use options::{Options, ProfileError, Then};
+pub use profile::profile;

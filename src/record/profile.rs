@@ -1,39 +1,38 @@
 //! One launch from end to end: prepare, start, supervise, report. Everything that could fail is done before the
 //! command starts; from then on nothing is allowed to stop it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::cost::Meter;
-use super::folder::{Folder, FolderError};
+use super::folder::Folder;
 use super::look::Probes;
-use super::recorder::{Recorded, Recorder, Setup};
+use super::options::{Options, ProfileError};
+use super::recorder::{Recorder, Setup};
 use super::surroundings::Surroundings;
-use crate::artifact::Found;
+use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
+use crate::artifact::{Artifact, Found};
 use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
-use crate::launch::{self, Control, Finals, Outputs, StartError};
+use crate::launch::{self, Control, Finals, Outputs};
 use crate::metric::Metric;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
-use crate::report;
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
-use crate::stage::file::hint;
-use crate::stage::{Matcher, StageError, StageFile};
+use crate::stage::Matcher;
 use crate::sys::process::{exit_on_abort, outlive_aborts};
-use crate::watch::{self, Observed, Seen, is_stage_name, log, notify, unseen};
+use crate::watch::{self, Observed, Seen, log, notify, unseen};
 
 /// How long the first look at the artifacts may delay the launch, in all.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -43,52 +42,70 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Descriptors that a launch itself takes: a few at a time to start a process, one to wait for its end.
 const RESERVE: usize = 6;
 
-/// What happens to the command at the stopping event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    Keep,
-    Stop,
+/// Everything that is known before the command starts.
+struct Prepared {
+    folder: Option<Folder>,
+    artifacts: Vec<Artifact>,
+    mounts: Mounts,
+    residency: ResidencyProbe,
+    matcher: Matcher,
+    meta: Meta,
+    surroundings: Surroundings,
 }
 
-/// What `stagemark run` was asked to do.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub out: Option<PathBuf>,
-    pub artifacts: Vec<PathBuf>,
-    /// `--stages`, loaded; `None` chooses by exec.
-    pub stages: Option<StageFile>,
-    /// `--stage NAME=KIND:ARGUMENT`, checked.
-    pub one_offs: Vec<String>,
-    pub until: Option<String>,
-    pub then: Then,
-    pub interval: Duration,
-    pub quiet: bool,
-    pub output_log: bool,
-    pub argv: Vec<OsString>,
-}
+impl Prepared {
+    fn of(options: &Options) -> Result<Prepared, ProfileError> {
+        // Before the folder, which wrong usage should not leave behind.
+        let candidates = options.candidates()?;
+        let unreachable = options.check_until(&candidates)?;
+        let (folder, mut warnings) =
+            Folder::create(options.out.as_deref(), &options.folder_name(), options.output_log)?;
 
-/// Why a launch was not begun.
-#[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error(transparent)]
-    Start(#[from] StartError),
-    #[error("{0}")]
-    Stage(#[from] StageError),
-    #[error("--until {0}")]
-    Until(String),
-    #[error("cannot prepare the launch: {0}")]
-    Io(#[from] std::io::Error),
-}
+        let directory = std::env::current_dir().unwrap_or_default();
+        let surroundings = Surroundings::look(options.argv.iter().map(text_of).collect(), directory.clone());
+        let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        let Resolution { artifacts, warnings: unresolved, .. } =
+            set::resolve(&options.artifacts, &options.argv, &environment, &directory);
+        warnings.extend(unreachable);
+        warnings.extend(unresolved);
 
-impl ProfileError {
-    /// 127 or 126 where the command could not be started, 125 for everything of our own.
-    pub fn status(&self) -> u8 {
-        match self {
-            ProfileError::Start(error) => error.status(),
-            _ => 125,
-        }
+        let mounts = Mounts::read(Path::new("/proc"));
+        let mut residency = ResidencyProbe::new();
+        let first = FIRST_LOOK / u32::try_from(artifacts.len().max(1)).unwrap_or(u32::MAX);
+        let artifact_metas: Vec<ArtifactMeta> = artifacts
+            .iter()
+            .enumerate()
+            .map(|(index, artifact)| {
+                let trust = residency.add(artifact, first);
+                let at_start = residency.files(Mono::now()).swap_remove(index).resident;
+                ArtifactMeta::of(artifact, trust, at_start, &mounts)
+            })
+            .collect();
+
+        let matcher = Matcher::new(candidates);
+        let stages = matcher.stages().clone();
+        let meta = Meta {
+            schema: SCHEMA,
+            stagemark: env!("CARGO_PKG_VERSION").to_owned(),
+            argv: Vec::new(),
+            directory: text_of(&directory),
+            started: now_utc(),
+            start_monotonic_ns: 0,
+            interval_ns: options.interval.as_nanos() as u64,
+            environment: BTreeMap::new(),
+            host: Host::default(),
+            condition: Condition::at_start(&artifact_metas),
+            artifacts: artifact_metas,
+            stages_digest: stages.digest(),
+            until: options.until.clone().or_else(|| stages.until.clone()),
+            stages,
+            absent: absent_by_design(),
+            warnings,
+            exit: None,
+            cost: None,
+            losses: Vec::new(),
+        };
+        Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
 }
 
@@ -96,63 +113,15 @@ impl ProfileError {
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
     launch::signals::hold();
-    // Before the folder, which wrong usage should not leave behind.
-    let candidates = candidates(options)?;
-    let unreachable = check_until(options, &candidates)?;
-    let program = options.argv.first().map(text_of).unwrap_or_default();
-    let (folder, mut warnings) = Folder::create(options.out.as_deref(), &folder_name(&program), options.output_log)?;
-
-    let directory = std::env::current_dir().unwrap_or_default();
-    let surroundings = Surroundings::look(options.argv.iter().map(text_of).collect(), directory.clone());
-    let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-    let Resolution { artifacts, warnings: unresolved, .. } =
-        set::resolve(&options.artifacts, &options.argv, &environment, &directory);
-    warnings.extend(unreachable);
-    warnings.extend(unresolved);
-
-    let mounts = Mounts::read(Path::new("/proc"));
-    let mut residency = ResidencyProbe::new();
-    let first = FIRST_LOOK / u32::try_from(artifacts.len().max(1)).unwrap_or(u32::MAX);
-    let artifact_metas: Vec<ArtifactMeta> = artifacts
-        .iter()
-        .enumerate()
-        .map(|(index, artifact)| {
-            let trust = residency.add(artifact, first);
-            let at_start = residency.files(Mono::now()).swap_remove(index).resident;
-            ArtifactMeta::of(artifact, trust, at_start, &mounts)
-        })
-        .collect();
-
-    let matcher = Matcher::new(candidates);
-    let stages = matcher.stages().clone();
-    let mut meta = Meta {
-        schema: SCHEMA,
-        stagemark: env!("CARGO_PKG_VERSION").to_owned(),
-        argv: Vec::new(),
-        directory: text_of(&directory),
-        started: now_utc(),
-        start_monotonic_ns: 0,
-        interval_ns: options.interval.as_nanos() as u64,
-        environment: BTreeMap::new(),
-        host: Host::default(),
-        condition: Condition::at_start(&artifact_metas),
-        artifacts: artifact_metas,
-        stages_digest: stages.digest(),
-        until: options.until.clone().or_else(|| stages.until.clone()),
-        stages,
-        absent: absent_by_design(),
-        warnings: Vec::new(),
-        exit: None,
-        cost: None,
-        losses: Vec::new(),
-    };
+    let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
+    let mut warnings = std::mem::take(&mut meta.warnings);
 
     let (sender, receiver) = channel();
     let control = Control::new()?;
     let finals = Finals::default();
     // From here on what is refused (descriptors, threads) costs what it was for, and not the launch.
     let reserve = reserve();
-    let notify = notify::Notify::bind(environment.get(OsStr::new("NOTIFY_SOCKET")).map(Path::new))
+    let notify = notify::Notify::bind(std::env::var_os("NOTIFY_SOCKET").as_deref().map(Path::new))
         .map_err(|error| warnings.push(format!("notifications cannot be heard: {error}")))
         .ok();
     let command = launch::Command {
@@ -236,7 +205,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let recorded = recording.ok().and_then(|thread| thread.join().ok());
     let stopped = recorded.as_ref().and_then(|recorded| recorded.meta.exit.as_ref()).is_some_and(|exit| exit.stopped);
     // A mistake in the reports must not cost the command its exit status; the panic has been printed.
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| report(recorded, options.quiet)));
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet)));
     match ended {
         Ok(_) if stopped => Ok(0),
         Ok(ended) => Ok(ended.status()),
@@ -255,85 +224,12 @@ fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
     (ours || Path::new(&format!("/proc/{pid}")).exists()).then_some(ours)
 }
 
-/// The stage files that may be followed, each with the one-off stages of the command line.
-fn candidates(options: &Options) -> Result<Vec<StageFile>, StageError> {
-    let mut candidates = options.stages.clone().map_or_else(StageFile::embedded, |stages| vec![stages]);
-    for stages in &mut candidates {
-        options.one_offs.iter().try_for_each(|text| stages.add_one_off(text))?;
-    }
-    Ok(candidates)
-}
-
-/// Whether `--until` names a stage that can be reached. It cannot where the one stage file that was asked for has none
-/// of that name; where the file is chosen by what runs, a warning must do, since a notification may have any name.
-fn check_until(options: &Options, candidates: &[StageFile]) -> Result<Option<String>, ProfileError> {
-    let Some(until) = &options.until else { return Ok(None) };
-    if candidates.iter().any(|file| file.stage(until).is_some()) {
-        return Ok(None);
-    }
-    let names: BTreeSet<&str> =
-        candidates.iter().flat_map(|file| &file.stages).map(|stage| stage.name.as_str()).collect();
-    let hint = hint(until, &names.into_iter().collect::<Vec<_>>());
-    let until = text_of(until);
-    match (&options.stages, is_stage_name(&until)) {
-        (None, true) => {
-            let problem =
-                format!("no stage file has a stage `{until}`{hint}; only a notification by that name reaches it");
-            Ok(Some(format!("--until {until}: {problem}")))
-        }
-        (Some(file), true) => Err(ProfileError::Until(format!(
-            "{until}: the stage file `{}` has no such stage{hint}; `--stage {until}=notify` adds one that the command \
-             marks itself",
-            file.name
-        ))),
-        (_, false) => Err(ProfileError::Until(format!("{until}: no stage can have that name{hint}"))),
-    }
-}
-
 /// The metrics that this version has no probe for.
 fn absent_by_design() -> Vec<Absent> {
     let reason = "this version looks at no device";
     [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes]
         .map(|metric| Absent { metric, reason: reason.to_owned() })
         .into()
-}
-
-/// Makes the reports and tells the user, on standard error: the command's own output is not ours to add to.
-fn report(recorded: Option<Recorded>, quiet: bool) {
-    let mut told = String::new();
-    let mut tell = |text: &str| told.push_str(&format!("stagemark: {text}\n"));
-    match recorded {
-        None => tell("the recorder failed; the command was not harmed"),
-        Some(Recorded { folder: None, meta }) => meta.warnings.iter().for_each(|warning| tell(warning)),
-        Some(Recorded { folder: Some(folder), .. }) => {
-            let losses = folder.losses();
-            match report::folder::load(folder.path()) {
-                Ok((run, table)) => {
-                    if let Err(error) = report::folder::write(&run, &table, folder.path()) {
-                        tell(&format!("a report could not be written: {error:#}"));
-                    }
-                    losses.iter().for_each(|loss| tell(loss));
-                    told.push_str(&report::terminal::text(&run, &table));
-                }
-                Err(error) => {
-                    losses.iter().for_each(|loss| tell(loss));
-                    tell(&format!("the run could not be read: {error:#}"));
-                }
-            }
-        }
-    }
-    if !quiet {
-        // Standard error may be closed by now; there is nowhere else to say so.
-        let _ = std::io::stderr().write_all(told.as_bytes());
-    }
-}
-
-/// UTC time and program: `20260131T101500Z-vllm`.
-fn folder_name(program: &str) -> String {
-    let file_name = program.rsplit('/').next().unwrap_or_default();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    let name: String = file_name.chars().take(64).map(plain).collect();
-    format!("{}-{name}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ"))
 }
 
 fn now_utc() -> String {

@@ -1,0 +1,108 @@
+//! What `stagemark run` was asked to do, and what of it can be told to be wrong before anything is made or started.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::folder::FolderError;
+use crate::event::text_of;
+use crate::launch::StartError;
+use crate::stage::file::hint;
+use crate::stage::{StageError, StageFile};
+use crate::watch::is_stage_name;
+
+/// What happens to the command at the stopping event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Keep,
+    Stop,
+}
+
+/// What `stagemark run` was asked to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub out: Option<PathBuf>,
+    pub artifacts: Vec<PathBuf>,
+    /// `--stages`, loaded; `None` chooses by exec.
+    pub stages: Option<StageFile>,
+    /// `--stage NAME=KIND:ARGUMENT`, checked.
+    pub one_offs: Vec<String>,
+    pub until: Option<String>,
+    pub then: Then,
+    pub interval: Duration,
+    pub quiet: bool,
+    pub output_log: bool,
+    pub argv: Vec<OsString>,
+}
+
+/// Why a launch was not begun.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("{0}")]
+    Stage(#[from] StageError),
+    #[error("--until {0}")]
+    Until(String),
+    #[error("cannot prepare the launch: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl ProfileError {
+    /// 127 or 126 where the command could not be started, 125 for everything of our own.
+    pub fn status(&self) -> u8 {
+        match self {
+            ProfileError::Start(error) => error.status(),
+            _ => 125,
+        }
+    }
+}
+
+impl Options {
+    /// The stage files that may be followed, each with the one-off stages of the command line.
+    pub(super) fn candidates(&self) -> Result<Vec<StageFile>, StageError> {
+        let mut candidates = self.stages.clone().map_or_else(StageFile::embedded, |stages| vec![stages]);
+        for stages in &mut candidates {
+            self.one_offs.iter().try_for_each(|text| stages.add_one_off(text))?;
+        }
+        Ok(candidates)
+    }
+
+    /// Whether `--until` names a stage that can be reached. It cannot where the one stage file that was asked for has none
+    /// of that name; where the file is chosen by what runs, a warning must do, since a notification may have any name.
+    pub(super) fn check_until(&self, candidates: &[StageFile]) -> Result<Option<String>, ProfileError> {
+        let Some(until) = &self.until else { return Ok(None) };
+        if candidates.iter().any(|file| file.stage(until).is_some()) {
+            return Ok(None);
+        }
+        let names: BTreeSet<&str> =
+            candidates.iter().flat_map(|file| &file.stages).map(|stage| stage.name.as_str()).collect();
+        let hint = hint(until, &names.into_iter().collect::<Vec<_>>());
+        let until = text_of(until);
+        match (&self.stages, is_stage_name(&until)) {
+            (None, true) => {
+                let problem =
+                    format!("no stage file has a stage `{until}`{hint}; only a notification by that name reaches it");
+                Ok(Some(format!("--until {until}: {problem}")))
+            }
+            (Some(file), true) => Err(ProfileError::Until(format!(
+                "{until}: the stage file `{}` has no such stage{hint}; `--stage {until}=notify` adds one that the command \
+                 marks itself",
+                file.name
+            ))),
+            (_, false) => Err(ProfileError::Until(format!("{until}: no stage can have that name{hint}"))),
+        }
+    }
+
+    /// The name of the run folder where none is given: UTC time and program, `20260131T101500Z-vllm`.
+    pub(super) fn folder_name(&self) -> String {
+        let program = self.argv.first().map(text_of).unwrap_or_default();
+        let file_name = program.rsplit('/').next().unwrap_or_default();
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let name: String = file_name.chars().take(64).map(plain).collect();
+        format!("{}-{name}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ"))
+    }
+}
