@@ -295,7 +295,8 @@ impl Pump<'_> {
             ahead = self.copy_to_log(relay)?;
             self.page.slot(slot::LOGGED).store(pack(held, ahead as u32), SeqCst);
         }
-        if ahead >= held as usize {
+        // What a stalled log does not take now it will never get.
+        if ahead == 0 || ahead >= held as usize {
             self.page.slot(slot::UNLOGGED).store(0, SeqCst);
         }
         let most = if ahead == 0 { held as usize } else { ahead };
@@ -433,6 +434,7 @@ fn unpack(packed: u64) -> (u32, u32) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use nix::fcntl::{FcntlArg, fcntl};
     use std::io::{Read, Write};
     use std::thread::{self, JoinHandle};
 
@@ -453,6 +455,8 @@ mod tests {
         let (source, command) = pipe();
         let (reader, to_reader) = pipe();
         let (log, to_log) = pipe();
+        // As large as in a launch: a reader that does not get the CPU for a while must not count as stalled.
+        fcntl(&to_log, FcntlArg::F_SETPIPE_SZ(1 << 20)).unwrap();
         let destination = destination.unwrap_or(to_reader);
         let ends = Ends { source, relay: pipe(), destination, log: Some(to_log), page: SharedPage::new().unwrap() };
         let pumped = ends.try_clone().unwrap();
