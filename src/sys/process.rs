@@ -120,9 +120,8 @@ pub fn hand_on(
         set_mask(given.blocked);
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes to the structure only.
-        if let Some(page) = &page
-            && unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) } == 0
-        {
+        let told = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) } == 0;
+        if let Some(page) = page.as_ref().filter(|_| told) {
             page.slot(slot).store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, SeqCst);
         }
         Ok(())
