@@ -19,7 +19,7 @@ use nix::time::{ClockId, clock_gettime};
 use stagemark::artifact::{Artifact, Format, Found, Layout};
 use stagemark::clock::Mono;
 use stagemark::event::Pid;
-use stagemark::launch::supervise::Finals;
+use stagemark::launch::Finals;
 use stagemark::launch::tree::Tree;
 use stagemark::metric::Metric;
 use stagemark::probe::mapping::MappingProbe;

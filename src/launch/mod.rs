@@ -7,6 +7,7 @@
 //! on the main thread until the command has ended, [`Outputs::drain`].
 
 pub mod child;
+pub mod finals;
 pub mod helpers;
 pub mod modes;
 pub mod output;
@@ -17,6 +18,7 @@ pub mod tree;
 pub mod witness;
 
 pub use child::{Command, StartError, Started, start};
+pub use finals::{FinalReading, Finals};
 pub use helpers::Helpers;
 pub use output::{LogSource, Outputs, Upstream};
-pub use supervise::{Control, Ended, FinalReading, Finals, supervise};
+pub use supervise::{Control, Ended, supervise};

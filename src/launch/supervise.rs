@@ -2,11 +2,11 @@
 //!
 //! It must not fail: whatever is refused to it, it falls back to waiting for the command's end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,11 +15,12 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid as NixPid, getpgid, getpgrp, tcgetpgrp};
 
 use super::child::Started;
+use super::finals::Finals;
 use super::output::Outputs;
 use super::signals::{self, Inbox, Notice};
-use super::tree::ProcessKey;
 use crate::clock::Mono;
 use crate::event::{Pid, What};
+use crate::proc::stat::Stat;
 use crate::sys::process::{Death, find_dead_child, find_stop, reap};
 use crate::watch::{Observed, Seen};
 
@@ -32,9 +33,6 @@ const TERMINAL_LOOK: Duration = Duration::from_millis(25);
 const STOPPING: Duration = Duration::from_millis(10);
 /// How often everything is looked at where the kernel refuses to wake us.
 const BLIND_LOOK: Duration = Duration::from_millis(20);
-/// Most processes whose last readings wait to be taken.
-const FINALS_AT_MOST: usize = 65_536;
-
 /// How the command ended (wait(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -52,104 +50,6 @@ impl Ended {
             (None, None) => 125,
         }
     }
-}
-
-/// The last reading of a process: its `/proc/PID` files as they were when it was a zombie.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FinalReading {
-    /// When it was taken.
-    pub at: Mono,
-    /// `/proc/PID/stat`; the name in it need not be UTF-8.
-    pub stat: Vec<u8>,
-    /// `/proc/PID/io`; `None` where it could not be read (a process of another user).
-    pub io: Option<Vec<u8>>,
-}
-
-/// The last readings of processes that the profiler reaped itself, taken while they were zombies, shared with the
-/// process probe: `/proc/PID/{stat,io}` as text, by pid and start time.
-///
-/// At most 65,536 wait to be taken; beyond that the oldest are dropped and counted.
-#[derive(Clone, Debug, Default)]
-pub struct Finals(Arc<Mutex<Store>>);
-
-#[derive(Debug, Default)]
-struct Store {
-    readings: HashMap<ProcessKey, (u64, FinalReading)>,
-    /// Their order, for dropping the oldest.
-    order: BTreeMap<u64, ProcessKey>,
-    next: u64,
-    dropped: u64,
-}
-
-impl Finals {
-    /// An empty store.
-    pub fn new() -> Finals {
-        Finals::default()
-    }
-
-    /// Takes one reading out.
-    pub fn take(&self, key: &ProcessKey) -> Option<FinalReading> {
-        let mut store = self.store();
-        let (number, reading) = store.readings.remove(key)?;
-        store.order.remove(&number);
-        Some(reading)
-    }
-
-    /// Takes all readings out, oldest first.
-    pub fn drain(&self) -> Vec<(ProcessKey, FinalReading)> {
-        let mut store = self.store();
-        let order = std::mem::take(&mut store.order);
-        order.into_values().filter_map(|key| store.readings.remove(&key).map(|(_, reading)| (key, reading))).collect()
-    }
-
-    /// How many were dropped because nobody took them.
-    pub fn dropped(&self) -> u64 {
-        self.store().dropped
-    }
-
-    /// Keeps a process's last reading. To be called before the process is reaped, so that whoever finds it gone finds
-    /// its reading here.
-    pub fn insert(&self, key: ProcessKey, reading: FinalReading) {
-        let mut store = self.store();
-        let number = store.next;
-        store.next += 1;
-        if let Some((old, _)) = store.readings.insert(key, (number, reading)) {
-            store.order.remove(&old);
-        }
-        store.order.insert(number, key);
-        while store.order.len() > FINALS_AT_MOST
-            && let Some((_, key)) = store.order.pop_first()
-        {
-            store.readings.remove(&key);
-            store.dropped += 1;
-        }
-    }
-
-    /// Reads a zombie and keeps what it says.
-    fn read(&self, pid: Pid) {
-        let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return };
-        let Some(start_time) = stat_field(&stat, 22) else { return };
-        let io = std::fs::read(format!("/proc/{pid}/io")).ok();
-        self.insert(ProcessKey { pid, start_time }, FinalReading { at: Mono::now(), stat, io });
-    }
-
-    fn store(&self) -> MutexGuard<'_, Store> {
-        // Every change above leaves the store whole, so another thread's panic has not spoilt it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The state letter of `/proc/PID/stat` (proc_pid_stat(5)).
-fn stat_state(stat: &[u8]) -> Option<u8> {
-    stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2).copied()
-}
-
-/// A numeric field of `/proc/PID/stat`, numbered as in proc_pid_stat(5), from the third on. The name in parentheses
-/// may itself hold parentheses and spaces.
-fn stat_field(stat: &[u8], number: usize) -> Option<u64> {
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
 /// Asks the supervisor, from another thread, to end the command (`--then stop`).
@@ -343,7 +243,7 @@ fn forward(root: NixPid, signal: Signal, from: signals::Sender, outputs: &mut Ou
 fn stop_with(root: NixPid, signal: i32, outputs: &mut Outputs) {
     // A group is continued one process after the other, and its root may come last.
     std::thread::sleep(STOPPING);
-    let state = std::fs::read(format!("/proc/{root}/stat")).ok().and_then(|stat| stat_state(&stat));
+    let state = stat_of(root.as_raw()).map(|stat| stat.state);
     // An interactive shell has made a group of its own the foreground one.
     let foreground = File::open("/dev/tty")
         .ok()
@@ -403,9 +303,12 @@ fn kill_tree(outputs: &Outputs) {
     }
 }
 
+fn stat_of(pid: Pid) -> Option<Stat> {
+    Stat::parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
 fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    stat_field(&stat, 4).map(|parent| parent as Pid)
+    stat_of(pid).map(|stat| stat.parent)
 }
 
 /// Whether a process descends from this one. A sender that is gone already counts as a stranger.
@@ -446,44 +349,6 @@ fn descendants() -> Vec<Pid> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    fn reading(text: &str) -> FinalReading {
-        FinalReading { at: Mono(1), stat: text.into(), io: None }
-    }
-
-    #[test]
-    fn readings_are_kept_by_pid_and_start_time() {
-        let finals = Finals::new();
-        let key = |start_time| ProcessKey { pid: 7, start_time };
-        finals.insert(key(100), reading("first"));
-        finals.insert(key(200), reading("second"));
-        assert_eq!(finals.take(&key(200)), Some(reading("second")));
-        assert_eq!(finals.take(&key(200)), None);
-        assert_eq!(finals.drain(), vec![(key(100), reading("first"))]);
-        assert_eq!(finals.drain(), vec![]);
-    }
-
-    #[test]
-    fn too_many_readings_drop_the_oldest_and_say_so() {
-        let finals = Finals::new();
-        for pid in 0..FINALS_AT_MOST as Pid + 3 {
-            finals.insert(ProcessKey { pid, start_time: 1 }, reading(""));
-        }
-        assert_eq!(finals.dropped(), 3);
-        assert_eq!(finals.take(&ProcessKey { pid: 2, start_time: 1 }), None);
-        assert!(finals.take(&ProcessKey { pid: 3, start_time: 1 }).is_some());
-    }
-
-    #[test]
-    fn stat_fields_are_counted_after_the_name() {
-        let stat = b"12 (a) R 1 (b) S 7 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 5423 0 0";
-        assert_eq!(stat_state(stat), Some(b'S'));
-        assert_eq!(stat_state(b"1 (a)"), None);
-        assert_eq!(stat_field(stat, 4), Some(7));
-        assert_eq!(stat_field(stat, 22), Some(5423));
-        assert_eq!(stat_field(stat, 99), None);
-        assert_eq!(stat_field(b"", 4), None);
-    }
 
     #[test]
     fn statuses_are_a_shell_s() {

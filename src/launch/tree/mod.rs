@@ -10,21 +10,14 @@ mod view;
 
 use std::collections::{HashMap, HashSet};
 
-use super::supervise::{FinalReading, Finals};
+pub use super::finals::ProcessKey;
+use super::finals::{FinalReading, Finals};
 use crate::clock::Mono;
 use crate::event::{Pid, What};
 use crate::proc::stat::{Comm, Image, Stat};
 use crate::proc::{Buffer, ProcFile, Unread, text};
 use births::Births;
 pub use view::TreeView;
-
-/// A process for good: pids are used again, pid and start time are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ProcessKey {
-    pub pid: Pid,
-    /// Clock ticks since boot (stat, field starttime).
-    pub start_time: u64,
-}
 
 /// Something seen: the moment, for how long before it cannot have been so, and what.
 pub type Sighting = (Mono, Option<u64>, What);
