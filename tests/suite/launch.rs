@@ -261,7 +261,8 @@ fn death_by_a_signal_is_told_as_a_shell_tells_it() {
     // Those that users send, those of crashes, one that the profiler passes on, one that pumps meet, and real-time ones.
     for signal in [1, 2, 3, 6, 9, 10, 11, 13, 15, 34, 64] {
         let line = format!("ulimit -c 0; kill -{signal} $$");
-        let output = finish(&mut run_of(&["sh", "-c", &line], &folder));
+        // Whoever runs the tests may have SIGHUP ignored, as nohup has, and a shell could not undo it.
+        let output = finish(&mut run_of(&["env", "--default-signal", "sh", "-c", &line], &folder));
         assert_eq!(output.status.code(), Some(128 + signal), "signal {signal}");
     }
 }
