@@ -423,8 +423,16 @@ fn a_quiet_command_learns_that_its_reader_left() {
     let stdout = child.stdout.take().unwrap();
     assert_eq!(read_some(&stdout, &mut buffer), 4);
     eventually("both pumps have their name", || (children_named(pid, "output-pump").len() == 2).then_some(()));
+    let command = children_named(pid, "sh")[0];
+    let pipe = std::fs::read_link(format!("/proc/{command}/fd/1")).unwrap();
     drop(stdout);
     eventually("the pump has left", || (children_named(pid, "output-pump").len() == 1).then_some(()));
+    // The profiler has a copy of the pipe's end for the next pump, until it hears that there will be none.
+    eventually("the profiler has let go of the pipe", || {
+        let held = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let mut held = held.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        (!held.any(|end| end == pipe)).then_some(())
+    });
     drop(child.stdin.take());
     // The first write after that must fail, not a later one: the shell dies by SIGPIPE.
     assert_eq!(ended(&mut child).code(), Some(141));
