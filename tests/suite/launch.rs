@@ -342,7 +342,8 @@ fn death_by_a_signal_is_told_as_a_shell_tells_it() {
     // Those that users send, those of crashes, one that the profiler passes on, one that pumps meet, and real-time ones.
     for signal in [1, 2, 3, 6, 9, 10, 11, 13, 15, 34, 64] {
         let line = format!("ulimit -c 0; kill -{signal} $$");
-        let output = finish(&mut run_of(&["sh", "-c", &line], &folder));
+        // Whoever runs the tests may have SIGHUP ignored, as nohup has, and a shell could not undo it.
+        let output = finish(&mut run_of(&["env", "--default-signal", "sh", "-c", &line], &folder));
         assert_eq!(output.status.code(), Some(128 + signal), "signal {signal}");
     }
 }
@@ -503,8 +504,16 @@ fn a_quiet_command_learns_that_its_reader_left() {
     let stdout = child.stdout.take().unwrap();
     assert_eq!(read_some(&stdout, &mut buffer), 4);
     eventually("both pumps have their name", || (children_named(pid, "output-pump").len() == 2).then_some(()));
+    let command = children_named(pid, "sh")[0];
+    let pipe = std::fs::read_link(format!("/proc/{command}/fd/1")).unwrap();
     drop(stdout);
     eventually("the pump has left", || (children_named(pid, "output-pump").len() == 1).then_some(()));
+    // The profiler has a copy of the pipe's end for the next pump, until it hears that there will be none.
+    eventually("the profiler has let go of the pipe", || {
+        let held = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let mut held = held.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        (!held.any(|end| end == pipe)).then_some(())
+    });
     drop(child.stdin.take());
     // The first write after that must fail, not a later one: the shell dies by SIGPIPE.
     assert_eq!(ended(&mut child).code(), Some(141));

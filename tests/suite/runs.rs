@@ -61,7 +61,8 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_run_leaves_a_folder_that_says_what_happened() {
     let bench = Bench::new(32 * MIB);
-    let (output, run) = bench.run(&[], &bench.loader(&["--mode", "mmap-lazy"]));
+    // Its stages wait to be looked at: else it may be over before any look on a busy machine.
+    let (output, run) = bench.run(&[], &bench.loader(&["--mode", "mmap-lazy", "--notify"]));
     assert!(output.status.success(), "{}", text(&output.stderr));
     for name in ["run.json", "samples.csv", "detail.csv", "events.csv", "output.log", "stages.csv", "timeline.svg"] {
         assert!(!run.bytes(name).is_empty(), "{name} is empty");
