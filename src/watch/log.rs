@@ -36,6 +36,9 @@ const QUEUED_LINE: usize = 192;
 /// Bytes that one read asks for.
 const READ: usize = 128 * 1024;
 
+/// How long losses are added up before they are told of again: at the limit lines are lost and kept by turns.
+const BETWEEN_LOSSES: Duration = Duration::from_secs(1);
+
 /// How long [`LogWatch::finish`] reads on in a stream that somebody keeps writing to.
 const LONGEST_FINISH: Duration = Duration::from_secs(2);
 
@@ -55,6 +58,7 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
             splitter: Splitter::default(),
             budget: Budget::new(MOST_QUEUED),
             lost: (0, 0),
+            told_lost: None,
             deaf: false,
         };
         std::thread::Builder::new().name(format!("log {stream:?}").to_lowercase()).spawn(move || run(&mut follower))
@@ -138,8 +142,10 @@ struct Follower {
     sender: Sender<Seen>,
     splitter: Splitter,
     budget: Budget,
-    /// Lines and bytes dropped since the last line that was sent.
+    /// Lines and bytes dropped and not told of yet.
     lost: (u64, u64),
+    /// When such a loss was told of last.
+    told_lost: Option<Instant>,
     /// Nobody takes what is sent any more.
     deaf: bool,
 }
@@ -259,6 +265,11 @@ impl Follower {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) || (end.is_some() && length == 0) {
                 break;
             }
+            if end.is_none() && length == READ && self.is_stopped() {
+                // Far behind, it would hear of it only when it has caught up.
+                end = Some(file.metadata().map_or(offset, |metadata| metadata.len()));
+                deadline = Some(Instant::now() + LONGEST_FINISH);
+            }
             if length == READ || end.is_some() {
                 continue;
             }
@@ -317,7 +328,9 @@ impl Follower {
             self.lost.1 += bytes.len() as u64;
             return;
         };
-        self.tell_lost();
+        if self.told_lost.is_none_or(|told| told.elapsed() >= BETWEEN_LOSSES) {
+            self.tell_lost();
+        }
         let line = Line { stream: self.stream, bytes, end };
         self.send(at, uncertainty_ns, Observed::Line(QueuedLine { line, _permit: permit }));
     }
@@ -330,6 +343,7 @@ impl Follower {
     fn tell_lost(&mut self) {
         let (lines, bytes) = std::mem::take(&mut self.lost);
         if lines > 0 {
+            self.told_lost = Some(Instant::now());
             self.send(Mono::now(), None, Observed::Lost { stream: self.stream, lines, bytes });
         }
     }

@@ -51,7 +51,7 @@ pub struct Seen {
 pub enum Observed {
     Line(QueuedLine),
     /// Output that was passed over because lines came faster than they were taken: its bytes, line ends not counted,
-    /// since the last line before this.
+    /// since the last time that some were told of.
     Lost {
         stream: Stream,
         lines: u64,

@@ -425,6 +425,41 @@ fn lines_that_nobody_takes_are_bounded_and_their_loss_is_counted() {
 }
 
 #[test]
+fn losses_are_told_of_once_a_second_however_often_they_happen() {
+    let (mut writer, watch, seen) = piped(Stream::Stdout);
+    let begun = std::time::Instant::now();
+    let line = [b'z'; 1000];
+    let total = 3 * (MOST_QUEUED / line.len()) as u64;
+    let (full, may_take) = channel();
+    // From when no more fits one line is taken for each that comes: kept and lost by turns.
+    let taker = std::thread::spawn(move || {
+        may_take.recv().unwrap();
+        let (mut kept, mut lost, mut told) = (0, 0, 0);
+        for seen in seen {
+            match seen.what {
+                Observed::Line(_) => kept += 1,
+                Observed::Lost { lines, .. } => (lost, told) = (lost + lines, told + 1),
+                other => panic!("{other:?}"),
+            }
+        }
+        (kept, lost, told)
+    });
+    let mut block = line.to_vec();
+    block.push(b'\n');
+    for number in 0..total {
+        if number == total / 2 {
+            full.send(()).unwrap();
+        }
+        writer.write_all(&block).unwrap();
+    }
+    drop(writer);
+    watch.finish();
+    let (kept, lost, told) = taker.join().unwrap();
+    assert_eq!(kept + lost, total);
+    assert!(lost > 0 && told <= begun.elapsed().as_secs() + 2, "{told} times");
+}
+
+#[test]
 fn finish_does_not_wait_for_an_orphan_that_holds_the_pipe() {
     let (mut writer, watch, seen) = piped(Stream::Stdout);
     writer.write_all(b"last\nhalf").unwrap();
