@@ -268,6 +268,7 @@ impl Recorder {
             && self.argvs.is_empty()
         {
             // It ended before anybody had looked. What it ran is known all the same, and a stage file goes by that.
+            self.enter_surroundings();
             let exec = What::Exec { pid, argv: self.meta.argv.clone() };
             marks = self.happened(self.clock.start(), Some(0), exec);
         }
@@ -369,7 +370,10 @@ impl Recorder {
         if self.stopped {
             return;
         }
-        self.discovery = None;
+        // An empty set stays open: a load that was over before its file was found is better known late than not at all.
+        if !self.artifacts.is_empty() {
+            self.discovery = None;
+        }
         self.pace.slow_down(Mono::now());
         if self.meta.exit.is_none() {
             self.meta.cost = Some(self.cost());
@@ -496,10 +500,14 @@ impl Recorder {
         }
     }
 
-    fn write_meta(&mut self) {
+    fn enter_surroundings(&mut self) {
         if let Some(surroundings) = self.surroundings.take() {
             surroundings.enter(&mut self.meta);
         }
+    }
+
+    fn write_meta(&mut self) {
+        self.enter_surroundings();
         if let Some(folder) = &mut self.folder {
             self.meta.losses = folder.losses();
             folder.meta(&self.meta);
