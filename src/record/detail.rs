@@ -6,7 +6,8 @@ use crate::clock::At;
 use crate::event::Pid;
 use crate::run::{Detail, Scope};
 
-const APART_NS: i64 = 1_000_000_000;
+/// A figure is written no more often than this, but for marks and ends.
+pub const APART_NS: i64 = 1_000_000_000;
 
 /// Decides which figures are written.
 #[derive(Default)]

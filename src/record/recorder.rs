@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::absence::Absence;
 use super::cost::Meter;
-use super::detail::DetailLog;
+use super::detail::{self, DetailLog};
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
 use super::look::{Closeness, Probes};
@@ -23,7 +23,7 @@ use crate::event::{ArtifactId, Event, Found, Pid, What};
 use crate::host::Mounts;
 use crate::launch::Control;
 use crate::run::meta::{Absent, ArtifactMeta, Cost, Exit};
-use crate::run::{Detail, LoggedLine, Meta, Scope};
+use crate::run::{LoggedLine, Meta, Scope};
 use crate::sample::Sample;
 use crate::stage::{self, Condition, Matcher};
 use crate::watch::{self, Observed, Seen};
@@ -62,6 +62,8 @@ pub struct Recorder {
     detail: DetailLog,
     pace: Pace,
     last_t: At,
+    /// When the artifacts' own figures were last looked at.
+    artifacts_told: At,
     /// The last sample with a process in it.
     last_alive: Option<At>,
     first_mapping_seen: bool,
@@ -143,6 +145,7 @@ impl Recorder {
             absence: Absence::default(),
             detail: DetailLog::default(),
             last_t: At(i64::MIN),
+            artifacts_told: At(i64::MIN),
             last_alive: None,
             first_mapping_seen: false,
             gone: HashSet::new(),
@@ -470,15 +473,26 @@ impl Recorder {
         let Some(folder) = &mut self.folder else { return };
         let mut offer = |scope, metric, value| {
             if let Some(row) = self.detail.offer(t, scope, metric, value, at_mark) {
-                folder.detail(&Detail { ..row });
+                folder.detail(&row);
             }
         };
         for figure in self.probes.process.figures() {
             offer(Scope::Process(figure.pid), figure.metric, figure.value);
         }
+        // They have no end at which their last figures would be wanted, and many tensors make them dear.
+        if !at_mark && t.0.saturating_sub(self.artifacts_told.0) < detail::APART_NS {
+            return;
+        }
+        self.artifacts_told = t;
         for file in self.probes.residency.files(self.clock.start().plus(t.0.max(0) as u64)) {
             if let Ok(resident) = file.resident {
                 offer(Scope::Artifact(file.artifact), "resident_bytes", resident);
+            }
+        }
+        for file in self.probes.mapping.files(&self.artifacts) {
+            offer(Scope::Artifact(file.artifact), "mapped_bytes", file.mapped_bytes);
+            if let Some(payload) = file.mapped_payload_bytes {
+                offer(Scope::Artifact(file.artifact), "mapped_payload_bytes", payload);
             }
         }
     }
