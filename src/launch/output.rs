@@ -12,7 +12,7 @@
 //!
 //! - tcgetpgrp(1) and tcgetpgrp(2) say ENOTTY, and ttyname(3) of them names the pty. A program that asks these for its
 //!   terminal, as interactive shells and pagers do, would find no job control or no keyboard: they are given the
-//!   terminal itself ([`needs_terminal`]), and what they print is not seen.
+//!   terminal itself (`needs_terminal`), and what they print is not seen.
 //! - Output of a background job is not stopped by `stty tostop`.
 //! - Modes take effect on the terminal up to 25 ms after they were set, while the profiler lives.
 

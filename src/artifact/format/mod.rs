@@ -19,7 +19,7 @@ use super::{ArtifactError, Format, Layout, Tensor};
 /// What by-dtype figures call payload whose dtype the header does not say.
 pub const UNKNOWN_DTYPE: &str = "unknown";
 
-/// What by-dtype figures call the payload of all further dtypes past [`DTYPES`].
+/// What by-dtype figures call the payload of all further dtypes past `DTYPES`.
 pub const OTHER_DTYPES: &str = "other";
 
 /// The most tensors of one file that are believed, so that a hostile header cannot take all memory; the largest models
