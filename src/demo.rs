@@ -16,7 +16,9 @@ const TENSORS: u32 = 32;
 /// Makes the model file, cold, and says what to run.
 pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
     let folder = Path::new("stagemark-runs");
-    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let hint =
+        || format!("{}: the demo writes its model file here: run it from a folder where you may", folder.display());
+    std::fs::create_dir_all(folder).with_context(hint)?;
     let model = folder.join("demo-model.safetensors");
     models::uniform(&model, PAYLOAD, TENSORS, Fill::Pattern).with_context(|| model.display().to_string())?;
     evict(&model).with_context(|| model.display().to_string())?;

@@ -107,7 +107,9 @@ impl Folder {
         }
         let wanted = out.map_or_else(|| Path::new("stagemark-runs").join(default_name), Path::to_owned);
         let mut warnings = Vec::new();
-        let elsewhere = std::env::temp_dir().join("stagemark-runs").join(default_name);
+        // A name for each user: who made the folder first would keep others out.
+        let own = format!("stagemark-runs-{}", nix::unistd::geteuid());
+        let elsewhere = std::env::temp_dir().join(own).join(default_name);
         for base in [wanted, elsewhere] {
             match Folder::create_at(&base, out == Some(base.as_path()), with_output) {
                 Ok(folder) => {

@@ -12,19 +12,21 @@ const CLIENTS: &[(&[&str], &str)] = &[
     (&["systemctl", "systemd-run"], "in the unit's ExecStart="),
 ];
 
-/// What to tell of a launch in whose tree no artifact was opened. `argvs` are the command lines that ran in it.
-pub fn nothing_opened<'a>(argvs: impl IntoIterator<Item = &'a [String]>) -> String {
+/// What to tell of a launch in whose tree no artifact was seen opened. `argvs` are the command lines that ran in it;
+/// `named` says whether any artifact was named before it started.
+pub fn nothing_opened<'a>(argvs: impl IntoIterator<Item = &'a [String]>, named: bool) -> String {
     let place = argvs.into_iter().find_map(|argv| {
         let program = argv.first()?.rsplit('/').next()?;
         let (_, place) = CLIENTS.iter().find(|(names, _)| names.contains(&program))?;
         Some(format!("`{program}` has others do the loading; the prefix belongs {place}"))
     });
     let place = place.unwrap_or_else(|| {
-        "if the model is loaded by a daemon or on another machine, the prefix belongs in front of the command that \
-         loads it; if it is loaded here, name its file with --artifact"
-            .to_owned()
+        let elsewhere = "if it is loaded by a daemon or on another machine, the prefix belongs in front of the command \
+                         that loads it";
+        if named { elsewhere.to_owned() } else { format!("{elsewhere}; if here, name its file with --artifact") }
     });
-    format!("no model file was seen opened in this process tree: {place}")
+    let what = if named { "none of the model files named" } else { "no model file" };
+    format!("{what} was seen opened in this process tree: {place}")
 }
 
 #[cfg(test)]
@@ -34,8 +36,9 @@ mod tests {
     #[test]
     fn a_client_is_told_where_the_prefix_belongs() {
         let argvs = [vec!["sh".to_owned(), "x".to_owned()], vec!["/usr/bin/docker".to_owned(), "run".to_owned()]];
-        let told = nothing_opened(argvs.iter().map(Vec::as_slice));
+        let told = nothing_opened(argvs.iter().map(Vec::as_slice), false);
         assert!(told.contains("`docker`") && told.contains("inside the container"), "{told}");
-        assert!(nothing_opened([]).contains("--artifact"));
+        assert!(nothing_opened([], false).contains("--artifact"));
+        assert!(!nothing_opened([], true).contains("--artifact"));
     }
 }

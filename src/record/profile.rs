@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Write;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -66,8 +67,12 @@ impl Prepared {
         let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         let Resolution { artifacts, warnings: unresolved, .. } =
             set::resolve(&options.artifacts, &options.argv, &environment, &directory);
-        warnings.extend(unreachable);
-        warnings.extend(unresolved);
+        let about_options: Vec<String> = unreachable.into_iter().chain(unresolved).collect();
+        if !options.quiet {
+            // What was asked for may never come, and a server never ends: this is said before the start.
+            about_options.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
+        }
+        warnings.extend(about_options);
 
         let mounts = Mounts::read(Path::new("/proc"));
         let mut residency = ResidencyProbe::new();

@@ -217,7 +217,7 @@ impl Recorder {
         self.follow(looked.found);
         self.meta.warnings.extend(self.probes.process.caveats());
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
-            let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice));
+            let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
         }
         self.tell_absences();

@@ -64,6 +64,8 @@ pub fn again(folder: &Path, stages: Option<&OsStr>, out: Option<&Path>) -> anyho
             write(&run, &table, out)?;
         }
     }
+    // The paths that the table ends with are those of the reports that were just made.
+    run.folder = std::path::absolute(out.unwrap_or(folder))?;
     Ok(terminal::text(&run, &table))
 }
 

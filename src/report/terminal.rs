@@ -10,6 +10,8 @@ use super::text::{columns, elide, padded, plain, wrap};
 use super::{units, words};
 
 const WIDTH: usize = 80;
+/// An uncertainty or an age that is worth a sentence.
+const WIDE_NS: u64 = 100_000_000;
 /// What stands for a value that is not known.
 const ABSENT: &str = "–";
 
@@ -67,11 +69,13 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     table_of_stages(&mut page, table);
     page.blank();
     words::gap(table).iter().for_each(|sentence| page.line(sentence));
+    uncertain_times(&mut page, table);
+    stale_residency(&mut page, table);
     host_account(&mut page, table);
     absences(&mut page, run, table);
     page.blank();
     page.line(&words::condition(run));
-    page.line(&words::stopping_event(run, table));
+    page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));
     page.line(&exit(run));
     if let Some(cost) = cost(run) {
         page.line(&cost);
@@ -141,9 +145,13 @@ fn table_of_stages(page: &mut Page, table: &StageTable) {
     }
 }
 
-/// The host account at the stopping event, or at the last stage reached.
+/// The host account at the stopping event, or at the last stage reached before it at which the launch still held
+/// something: what is left when it is over says nothing of what it took. And the largest sample, which may lie between
+/// two stages.
 fn host_account(page: &mut Page, table: &StageTable) {
-    let Some(row) = table.last_stage_reached() else { return };
+    let Some(last) = table.last_stage_reached() else { return };
+    let alive = |row: &&StageRow| row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0);
+    let row = table.reached().rev().filter(|row| row.at() <= last.at()).find(alive).unwrap_or(last);
     let stage = plain(&row.outcome.stage);
     page.line(&match (row.host_low.map(units::bytes), row.host_high.map(units::bytes)) {
         (Some(low), Some(high)) => format!("Host memory of the launch at {stage}: at least {low}, at most {high}."),
@@ -151,6 +159,43 @@ fn host_account(page: &mut Page, table: &StageTable) {
         (None, Some(high)) => format!("Host memory of the launch at {stage}: at most {high}; no lower bound is known."),
         (None, None) => format!("Host memory of the launch at {stage} is not known: parts of it are absent."),
     });
+    let stage = plain(&last.outcome.stage);
+    if let Some(low) = last.peak(Metric::RssBytes).and_then(|peak| peak.low) {
+        page.line(&format!("Resident set, largest sample up to {stage}: {}.", units::bytes(low)));
+    }
+}
+
+/// Times that may be much too late: a wide uncertainty in words, since the table has no column for it.
+fn uncertain_times(page: &mut Page, table: &StageTable) {
+    for row in table.reached() {
+        let Some((_, uncertainty, _)) = row.outcome.mark else { continue };
+        let stage = plain(&row.outcome.stage);
+        match uncertainty {
+            Some(ns) if ns >= WIDE_NS => {
+                page.line(&format!("{stage} may have been up to {} earlier than said.", units::duration(ns)));
+            }
+            None => page.line(&format!("{stage} may have been earlier than said; by how much is not known.")),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Stages whose resident payload is in part from before the mark: what has come in since is not in it.
+fn stale_residency(page: &mut Page, table: &StageTable) {
+    for row in table.reached() {
+        let (Some(sampled), Some(at), Some(stale)) =
+            (row.sampled, row.at(), row.values.get(Metric::ResidentStaleNs).map(|ns| ns as i64))
+        else {
+            continue;
+        };
+        if stale as u64 >= WIDE_NS && sampled.0 - stale < at.0 {
+            let stage = plain(&row.outcome.stage);
+            let age = units::duration(stale as u64);
+            page.line(&format!(
+                "The resident payload at {stage} is in part {age} old, and may be off by what changed."
+            ));
+        }
+    }
 }
 
 /// Why cells of the table are absent: each reason once, with the columns that it is for.

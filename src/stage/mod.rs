@@ -165,6 +165,9 @@ impl Evidence {
     /// Why a stage has no mark.
     fn lack(&self, stage: &Definition, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
         // What a stage stands for happened elsewhere, or did not happen: nothing in this tree could have shown it.
+        if !self.opened && stage.when.is_none() {
+            return (Status::Unknown, "only by notification, and none came".to_string());
+        }
         if !self.opened && !matches!(stage.when, Some(Condition::Exit(_))) {
             return (Status::Unknown, "no artifact was seen opened in this tree".to_string());
         }

@@ -219,8 +219,8 @@ fn an_out_folder_with_something_in_it_is_refused_before_the_start() {
 fn a_folder_that_cannot_be_written_does_not_stop_the_command() {
     let bench = Bench::new(MIB);
     // Nobody, not even root, makes a folder here.
-    let output =
-        bench.command(Path::new("/proc/stagemark-run"), &[], &["sh", "-c", "echo ran; exit 4"]).output().unwrap();
+    let mut command = bench.command(Path::new("/proc/stagemark-run"), &[], &["sh", "-c", "echo ran; exit 4"]);
+    let output = command.env("TMPDIR", bench.scratch.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(text(&output.stdout), "ran\n");
     assert!(text(&output.stderr).contains("/proc/stagemark-run"), "{}", text(&output.stderr));
