@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use crate::host::{self, Host};
 use crate::run::Meta;
+
+/// So many are never short: a launch takes some twenty.
+const ENOUGH_DESCRIPTORS: u64 = 64;
 
 /// The facts, or the thread that gathers them.
 pub struct Surroundings(Option<JoinHandle<Facts>>, Query);
@@ -28,8 +33,8 @@ impl Surroundings {
     pub fn look(argv: Vec<String>, directory: PathBuf) -> Surroundings {
         let query = Query { argv, directory };
         let own = query.clone();
-        let thread = std::thread::Builder::new().name("surroundings".into()).spawn(move || own.answer());
-        Surroundings(thread.ok(), query)
+        let start = || std::thread::Builder::new().name("surroundings".into()).spawn(move || own.answer()).ok();
+        Surroundings(descriptors_suffice().then(start).flatten(), query)
     }
 
     /// Waits for the facts, and enters them.
@@ -39,6 +44,12 @@ impl Surroundings {
         let facts = thread.and_then(|thread| thread.join().ok()).unwrap_or_else(|| query.answer());
         (meta.argv, meta.environment, meta.host) = (facts.argv, facts.environment, facts.host);
     }
+}
+
+/// Whether this may open files while the launch is being prepared. Where descriptors are short they are the launch's,
+/// and the facts are gathered once it has started.
+fn descriptors_suffice() -> bool {
+    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| soft >= ENOUGH_DESCRIPTORS)
 }
 
 impl Query {
