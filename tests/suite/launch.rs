@@ -671,7 +671,7 @@ fn a_signal_to_the_whole_group_reaches_the_command_once() {
     }
     // Handled after all of them.
     signal(profiler, Signal::SIGUSR2);
-    wait_for(&out, &mut seen, "SIGUSR2");
+    wait_for(&out, &mut seen, " SIGUSR2 code 0>");
     assert!(String::from_utf8_lossy(&seen).contains("<7 SIGUSR2 code 0>"), "{}", String::from_utf8_lossy(&seen));
     assert_eq!(ended(&mut child).code(), Some(9));
 }

@@ -450,7 +450,9 @@ fn orphans() {
     assert_eq!(gone(&sweep(&mut tree), orphan), [(None, Some(9))]);
     let after = tick(&mut probe, &mut tree);
     assert_no_counter_fell(&before, &after);
-    assert_eq!(after.get(Metric::RcharBytes), before.get(Metric::RcharBytes));
+    // Others of the tree may still read a little; the orphan's eight megabytes would show if they counted twice.
+    let more = after.get(Metric::RcharBytes).unwrap() - before.get(Metric::RcharBytes).unwrap();
+    assert!(more < 1_000_000, "{more}");
     let root = io_of(launch.pid()).rchar;
 
     // One that lived and was reaped between two sweeps.
@@ -463,7 +465,7 @@ fn orphans() {
     assert_eq!(gone(&events, brief), [(Some(3), None)]);
     let last = tick(&mut probe, &mut tree);
     let expected = after.get(Metric::RcharBytes).unwrap() - root + io_of(launch.pid()).rchar + took.unwrap_or(0);
-    assert_eq!(last.get(Metric::RcharBytes), Some(expected));
+    assert!(last.get(Metric::RcharBytes).unwrap().abs_diff(expected) < 1_000_000, "{last:?} {expected}");
     assert_eq!(probe.caveats().len(), usize::from(took.is_none()), "{:?}", probe.caveats());
     helper.kill().unwrap();
     helper.wait().unwrap();
