@@ -664,15 +664,15 @@ fn a_signal_to_the_whole_group_reaches_the_command_once() {
     let (out, mut seen) = (child.stdout.take().unwrap(), Vec::new());
     wait_for(&out, &mut seen, "<ready ");
     let profiler = child.id() as i32;
-    for count in 1..=6 {
-        let sent = if count % 2 == 1 { Signal::SIGTERM } else { Signal::SIGINT };
+    // Each once: two of a kind in the same millisecond may be one to a process that has not come to the first yet.
+    for (sent, count) in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGUSR1].into_iter().zip(1..) {
         nix::sys::signal::killpg(nix::unistd::Pid::from_raw(profiler), sent).unwrap();
         wait_for(&out, &mut seen, &format!("<{count} {sent} code 0>"));
     }
     // Handled after all of them.
     signal(profiler, Signal::SIGUSR2);
     wait_for(&out, &mut seen, " SIGUSR2 code 0>");
-    assert!(String::from_utf8_lossy(&seen).contains("<7 SIGUSR2 code 0>"), "{}", String::from_utf8_lossy(&seen));
+    assert!(String::from_utf8_lossy(&seen).contains("<5 SIGUSR2 code 0>"), "{}", String::from_utf8_lossy(&seen));
     assert_eq!(ended(&mut child).code(), Some(9));
 }
 
