@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// A level at the moment of the sample.
     Gauge,
+    /// A level that is dear to look at: it is there in samples taken at marks, and empty in the others. It has no
+    /// peaks.
+    MarkGauge,
+    /// The largest level since start, as the kernel or a sum of its answers has it. It has no peaks: it is one.
+    HighWater,
     /// A total since start; never falls.
     Counter,
 }
@@ -124,6 +129,69 @@ metrics! {
     PerfTaskClockNs Counter Nanoseconds "perf_task_clock_ns" {
         "Time on a CPU of the whole tree by an inherited perf counter, the dead that nobody waited for included.",
         "", "cpu_user_ns + cpu_system_ns" }
+    ResidentPayloadLowBytes Gauge Bytes "resident_payload_low_bytes" {
+        "Payload bytes that the page tables of the tree's processes point at (PAGEMAP_SCAN, /proc/PID/pagemap): a lower bound of resident_payload_bytes where that is withheld.",
+        "", "resident_payload_bytes, rss_file_bytes" }
+    RssHighWaterLowBytes HighWater Bytes "rss_high_water_low_bytes" {
+        "The resident set of the tree was at least this at some time since start: the largest VmHWM of one process image, less the counter's error, or the largest sample of the sum if that is more.",
+        "", "rss_bytes" }
+    RssHighWaterHighBytes HighWater Bytes "rss_high_water_high_bytes" {
+        "The resident set of the tree was never more than this since start: the sum of VmHWM over every process image that ever was, with the counter's error. Absent once an image ended unread.",
+        "processes that were never there at the same time", "rss_bytes" }
+    CgroupBytes Gauge Bytes "cgroup_bytes" {
+        "Memory charged to the launch's own control group (memory.current; v1: memory.usage_in_bytes).",
+        "page cache first touched in the group, kernel memory", "cgroup_anon_bytes, cgroup_file_bytes" }
+    CgroupAnonBytes Gauge Bytes "cgroup_anon_bytes" {
+        "Anonymous memory charged to the launch's own control group (memory.stat, anon; v1: total_rss).", "", "cgroup_bytes" }
+    CgroupFileBytes Gauge Bytes "cgroup_file_bytes" {
+        "Page cache charged to the launch's own control group (memory.stat, file; v1: total_cache).",
+        "tmpfs and shared memory", "cgroup_bytes" }
+    CgroupPeakBytes HighWater Bytes "cgroup_peak_bytes" {
+        "The largest memory ever charged to the launch's own control group (memory.peak; v1: memory.max_usage_in_bytes).",
+        "page cache first touched in the group, kernel memory", "cgroup_bytes" }
+    PssAnonBytes MarkGauge Bytes "pss_anon_bytes" {
+        "Proportional anonymous memory, summed over processes: a page shared copy-on-write is divided among its sharers (smaps_rollup, Pss_Anon).", "", "rss_anon_bytes" }
+    PssFileBytes MarkGauge Bytes "pss_file_bytes" {
+        "Proportional file-backed memory, summed over processes (smaps_rollup, Pss_File).",
+        "mapped artifacts, shared libraries", "rss_file_bytes, resident_payload_bytes" }
+    PssShmemBytes MarkGauge Bytes "pss_shmem_bytes" {
+        "Proportional shared memory, summed over processes (smaps_rollup, Pss_Shmem).", "", "rss_shmem_bytes" }
+    LockedBytes MarkGauge Bytes "locked_bytes" {
+        "Memory locked by mlock(2), proportionally, summed over processes (smaps_rollup, Locked): a subset of the resident set.", "", "rss_bytes" }
+    AnonHugeBytes MarkGauge Bytes "anon_huge_bytes" {
+        "Anonymous memory in transparent huge pages, summed over processes (smaps_rollup, AnonHugePages): a subset of rss_anon_bytes.", "", "rss_anon_bytes" }
+    ArtifactResidentBytes MarkGauge Bytes "artifact_resident_bytes" {
+        "Bytes of the artifacts whose pages are in host memory, headers and padding included, in mincore's meaning.",
+        "resident_payload_bytes", "resident_payload_bytes" }
+    HostAvailableBytes Gauge Bytes "host_available_bytes" {
+        "MemAvailable of the host: the kernel's estimate of what a new program could take without swapping (/proc/meminfo).", "all users of the host", "" }
+    RunWaitNs Counter Nanoseconds "run_wait_ns" {
+        "Time that the tree's threads waited for a CPU while they could have run (/proc/PID/task/TID/schedstat).", "", "" }
+    IoWaitNs Counter Nanoseconds "io_wait_ns" {
+        "Time that the tree's threads waited for block I/O (delay accounting; stat, delayacct_blkio_ticks).", "", "" }
+    PressureCpuSomeNs Counter Nanoseconds "pressure_cpu_some_ns" {
+        "Time in which some task of the host waited for a CPU (/proc/pressure/cpu).", "all tasks of the host", "" }
+    PressureIoSomeNs Counter Nanoseconds "pressure_io_some_ns" {
+        "Time in which some task of the host waited for I/O (/proc/pressure/io).", "all tasks of the host", "pressure_io_full_ns" }
+    PressureIoFullNs Counter Nanoseconds "pressure_io_full_ns" {
+        "Time in which all tasks of the host that were not idle waited for I/O (/proc/pressure/io).", "all tasks of the host", "pressure_io_some_ns" }
+    PressureMemorySomeNs Counter Nanoseconds "pressure_memory_some_ns" {
+        "Time in which some task of the host waited for memory (/proc/pressure/memory).", "all tasks of the host", "pressure_memory_full_ns" }
+    PressureMemoryFullNs Counter Nanoseconds "pressure_memory_full_ns" {
+        "Time in which all tasks of the host that were not idle waited for memory (/proc/pressure/memory).", "all tasks of the host", "pressure_memory_some_ns" }
+    CgroupPressureCpuSomeNs Counter Nanoseconds "cgroup_pressure_cpu_some_ns" {
+        "Time in which some task of the launch's control group waited for a CPU (cpu.pressure; v2 only).", "other tasks of the group", "" }
+    CgroupPressureIoSomeNs Counter Nanoseconds "cgroup_pressure_io_some_ns" {
+        "Time in which some task of the launch's control group waited for I/O (io.pressure; v2 only).", "other tasks of the group", "" }
+    CgroupPressureMemorySomeNs Counter Nanoseconds "cgroup_pressure_memory_some_ns" {
+        "Time in which some task of the launch's control group waited for memory (memory.pressure; v2 only).", "other tasks of the group", "" }
+    StorageReadBytes Counter Bytes "storage_read_bytes" {
+        "Bytes read from the devices and network mounts behind the artifacts, by their own counters (/sys/dev/block/M:N/stat; /proc/self/mountstats).",
+        "other users of the devices", "read_bytes" }
+    StorageReads Counter Count "storage_reads" {
+        "Read requests that those devices completed.", "other users of the devices", "" }
+    StorageBusyNs Counter Nanoseconds "storage_busy_ns" {
+        "Time in which those devices had a request in flight; summed over devices.", "other users of the devices", "" }
 }
 
 /// How many metrics there are.
@@ -157,7 +225,12 @@ impl Metric {
 
     /// All counters, in column order.
     pub fn counters() -> impl Iterator<Item = Metric> {
-        ALL.iter().copied().filter(|metric| !metric.is_gauge())
+        ALL.iter().copied().filter(|metric| metric.definition().kind == Kind::Counter)
+    }
+
+    /// All levels, in column order: gauges, and those that are looked at at marks only.
+    pub fn levels() -> impl Iterator<Item = Metric> {
+        ALL.iter().copied().filter(|metric| matches!(metric.definition().kind, Kind::Gauge | Kind::MarkGauge))
     }
 }
 
@@ -180,6 +253,8 @@ pub fn markdown() -> String {
     for Definition { name, kind, meaning, includes, overlaps, .. } in METRICS {
         let kind = match kind {
             Kind::Gauge => "gauge",
+            Kind::MarkGauge => "gauge, at marks",
+            Kind::HighWater => "high-water mark",
             Kind::Counter => "counter",
         };
         text.push_str(&format!("| `{name}` | {kind} | {meaning} | {includes} | {overlaps} |\n"));
@@ -191,11 +266,11 @@ pub fn markdown() -> String {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Values {
     /// One bit a metric: whether its value is known. An unknown value's place holds 0, so that equality is derived.
-    known: u64,
+    known: u128,
     values: [u64; COUNT],
 }
 
-const _: () = assert!(COUNT <= u64::BITS as usize, "one bit a metric");
+const _: () = assert!(COUNT <= u128::BITS as usize, "one bit a metric");
 
 impl Values {
     /// All absent.
@@ -210,7 +285,7 @@ impl Values {
     /// Sets or clears one value.
     pub fn set(&mut self, metric: Metric, value: impl Into<Option<u64>>) {
         let (index, value) = (metric as usize, value.into());
-        self.known = self.known & !(1 << index) | u64::from(value.is_some()) << index;
+        self.known = self.known & !(1 << index) | u128::from(value.is_some()) << index;
         self.values[index] = value.unwrap_or(0);
     }
 

@@ -231,10 +231,40 @@ fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
 
 /// The metrics that this version has no probe for.
 fn absent_by_design() -> Vec<Absent> {
-    let reason = "this version looks at no device";
-    [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes]
-        .map(|metric| Absent { metric, reason: reason.to_owned() })
-        .into()
+    let devices =
+        [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
+    let unprobed = [
+        Metric::ResidentPayloadLowBytes,
+        Metric::RssHighWaterLowBytes,
+        Metric::RssHighWaterHighBytes,
+        Metric::CgroupBytes,
+        Metric::CgroupAnonBytes,
+        Metric::CgroupFileBytes,
+        Metric::CgroupPeakBytes,
+        Metric::PssAnonBytes,
+        Metric::PssFileBytes,
+        Metric::PssShmemBytes,
+        Metric::LockedBytes,
+        Metric::AnonHugeBytes,
+        Metric::ArtifactResidentBytes,
+        Metric::HostAvailableBytes,
+        Metric::RunWaitNs,
+        Metric::IoWaitNs,
+        Metric::PressureCpuSomeNs,
+        Metric::PressureIoSomeNs,
+        Metric::PressureIoFullNs,
+        Metric::PressureMemorySomeNs,
+        Metric::PressureMemoryFullNs,
+        Metric::CgroupPressureCpuSomeNs,
+        Metric::CgroupPressureIoSomeNs,
+        Metric::CgroupPressureMemorySomeNs,
+        Metric::StorageReadBytes,
+        Metric::StorageReads,
+        Metric::StorageBusyNs,
+    ]
+    .map(|metric| (metric, "this version does not measure it"));
+    let absent = devices.into_iter().chain(unprobed);
+    absent.map(|(metric, reason)| Absent { metric, reason: reason.to_owned() }).collect()
 }
 
 fn now_utc() -> String {

@@ -32,7 +32,7 @@ pub fn header() -> Vec<String> {
     let mut header: Vec<String> = own.map(str::to_owned).into();
     header.extend(ALL.iter().map(|metric| metric.name().to_owned()));
     header.extend(Metric::counters().map(|metric| format!("delta_{}", metric.name())));
-    header.extend(Metric::gauges().map(|metric| format!("change_{}", metric.name())));
+    header.extend(Metric::levels().map(|metric| format!("change_{}", metric.name())));
     for prefix in ["peak", "span_peak"] {
         for metric in Metric::gauges() {
             header.extend(["low", "high", "basis"].map(|part| format!("{prefix}_{}_{part}", metric.name())));
@@ -55,7 +55,7 @@ fn cells(row: &StageRow) -> Vec<String> {
     cells.push(cell(row.sampled.map(|at| at.0)));
     cells.extend(ALL.iter().map(|&metric| cell(row.values.get(metric))));
     cells.extend(Metric::counters().map(|metric| cell(row.deltas.get(metric))));
-    cells.extend(Metric::gauges().map(|metric| cell(row.change(metric))));
+    cells.extend(Metric::levels().map(|metric| cell(row.change(metric))));
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.peak(metric))));
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.span_peak(metric))));
     cells.extend([cell(row.host_low), cell(row.host_high)]);

@@ -145,7 +145,7 @@ pub fn event(row: &ByteRecord) -> RowResult<Option<Event>> {
 }
 
 /// The kinds of [`What`], as they stand in the files.
-const KINDS: [&str; 14] = [
+const KINDS: &[&str] = &[
     "born",
     "exec",
     "gone",

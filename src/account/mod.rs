@@ -9,28 +9,6 @@
 //! row before. `sampled` always says which. Values are of the moment that it names, not of the mark: between the two
 //! the launch went on, unless it waited for its mark to be heard.
 //!
-//! # Peaks
-//!
-//! A sample is a lower bound of a peak: a level between two samples may have been higher. So a sampled peak has a low
-//! and no high. Both ends of the interval belong to it, and so does the mark's own sample.
-//!
-//! # The host account
-//!
-//! Resident sets count a page once for each process that maps it, and file-backed ones count page cache that the
-//! payload's residency counts too. So the host memory that a launch holds is given as two bounds, and named as such:
-//!
-//! | part | low | high |
-//! |---|---|---|
-//! | anonymous memory | mean over the processes, rounded up: the largest process has at least that, and the others may share all of it, copy-on-write | their sum |
-//! | payload in the page cache | `resident_payload_bytes` | the same |
-//! | other file-backed pages | 0: all may be payload, and counted above | `rss_file_bytes` |
-//! | shared memory | 0: one tmpfs page may be payload, or shared by all | `rss_shmem_bytes` |
-//! | page tables | `page_table_bytes` | the same |
-//!
-//! Swapped-out memory is not host memory and is in neither. Kernel memory other than page tables (socket buffers,
-//! slabs) and page cache of files that are no artifact and that nobody maps are not counted at all. A bound is absent
-//! when one of its parts is.
-//!
 //! # What must hold
 //!
 //! Checked in every sample, and said in [`StageTable::problems`] where it does not; values are never mended:
@@ -40,6 +18,9 @@
 //! - `rss_bytes` = `rss_anon_bytes` + `rss_file_bytes` + `rss_shmem_bytes`;
 //! - no counter falls.
 
+mod host;
+mod peaks;
+
 use crate::clock::At;
 use crate::event::What;
 use crate::metric::{self, Metric, Values};
@@ -47,35 +28,8 @@ use crate::run::Run;
 use crate::sample::Sample;
 use crate::stage::Outcome;
 
-/// How a peak is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
-    /// A high-water counter of the kernel, its error in the bounds.
-    Kernel,
-    /// Low is the largest sample; high is absent.
-    Sampled,
-    /// Between two figures.
-    Bounds,
-}
-
-impl Basis {
-    /// The word that files have for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Basis::Kernel => "kernel",
-            Basis::Sampled => "sampled",
-            Basis::Bounds => "bounds",
-        }
-    }
-}
-
-/// A largest value in an interval, as far as it can be known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peak {
-    pub low: Option<u64>,
-    pub high: Option<u64>,
-    pub basis: Basis,
-}
+use peaks::RunningPeaks;
+pub use peaks::{Basis, Peak};
 
 /// One row: a stage, and everything at it.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +40,7 @@ pub struct StageRow {
     pub values: Values,
     /// Per counter, since the previous mark (start, for the first).
     pub deltas: Values,
-    /// Per gauge, how much it rose or fell since the previous mark; absent for the first, as start has no values.
+    /// Per level, how much it rose or fell since the previous mark; absent for the first, as start has no values.
     pub changes: Vec<(Metric, i64)>,
     /// Per gauge, over start → this mark.
     pub peaks: Vec<(Metric, Peak)>,
@@ -104,7 +58,7 @@ impl StageRow {
         self.outcome.mark.as_ref().map(|(at, _, _)| *at)
     }
 
-    /// The change of a gauge since the previous mark.
+    /// The change of a level since the previous mark.
     pub fn change(&self, metric: Metric) -> Option<i64> {
         self.changes.iter().find(|(of, _)| *of == metric).map(|(_, change)| *change)
     }
@@ -156,7 +110,7 @@ impl StageTable {
             let span_peaks = index.map(|index| {
                 let begin = previous.and_then(StageRow::at).unwrap_or(At(0));
                 let first = run.samples.partition_point(|sample| sample.t < begin).min(index);
-                peaks_of(&largest(&run.samples[first..=index]))
+                peaks::peaks_of(&peaks::largest(&run.samples[first..=index]))
             });
             rows.push(StageRow {
                 sampled: sample.map(|sample| sample.t),
@@ -164,8 +118,8 @@ impl StageTable {
                 changes,
                 peaks,
                 span_peaks: span_peaks.unwrap_or_default(),
-                host_low: host_low(&values),
-                host_high: host_high(&values),
+                host_low: host::low(&values),
+                host_high: host::high(&values),
                 values,
                 outcome,
             });
@@ -276,89 +230,14 @@ fn deltas(previous: Option<&StageRow>, values: &Values, stage: &str, problems: &
     deltas
 }
 
-/// How much each gauge rose or fell.
+/// How much each level rose or fell.
 fn changes(before: &Values, now: &Values) -> Vec<(Metric, i64)> {
-    Metric::gauges()
+    Metric::levels()
         .filter_map(|metric| {
             let change = i128::from(now.get(metric)?) - i128::from(before.get(metric)?);
             Some((metric, i64::try_from(change).ok()?))
         })
         .collect()
-}
-
-/// The largest known value of each gauge.
-fn largest(samples: &[Sample]) -> Values {
-    let mut largest = Values::ABSENT;
-    samples.iter().for_each(|sample| raise(&mut largest, &sample.values));
-    largest
-}
-
-fn raise(largest: &mut Values, values: &Values) {
-    for metric in Metric::gauges() {
-        // None is less than any value.
-        largest.set(metric, largest.get(metric).max(values.get(metric)));
-    }
-}
-
-fn peaks_of(largest: &Values) -> Vec<(Metric, Peak)> {
-    Metric::gauges()
-        .filter_map(|metric| {
-            let low = largest.get(metric)?;
-            Some((metric, Peak { low: Some(low), high: None, basis: Basis::Sampled }))
-        })
-        .collect()
-}
-
-/// Peaks over start → a sample, each sample looked at once as long as the ends asked for do not fall.
-struct RunningPeaks<'a> {
-    samples: &'a [Sample],
-    first: usize,
-    next: usize,
-    largest: Values,
-}
-
-impl<'a> RunningPeaks<'a> {
-    fn new(samples: &'a [Sample]) -> RunningPeaks<'a> {
-        let first = samples.partition_point(|sample| sample.t < At(0));
-        RunningPeaks { samples, first, next: first, largest: Values::ABSENT }
-    }
-
-    fn to(&mut self, index: usize) -> Vec<(Metric, Peak)> {
-        if index + 1 < self.next || index < self.first {
-            return peaks_of(&largest(&self.samples[self.first.min(index)..=index]));
-        }
-        for sample in &self.samples[self.next..=index] {
-            raise(&mut self.largest, &sample.values);
-        }
-        self.next = index + 1;
-        peaks_of(&self.largest)
-    }
-}
-
-/// The host account's lower bound.
-fn host_low(values: &Values) -> Option<u64> {
-    let anonymous = values.get(Metric::RssAnonBytes)?;
-    let largest_at_least = match (anonymous, values.get(Metric::Processes)?) {
-        (0, _) => 0,
-        (_, 0) => return None,
-        (anonymous, processes) => anonymous.div_ceil(processes),
-    };
-    sum(&[largest_at_least, values.get(Metric::ResidentPayloadBytes)?, values.get(Metric::PageTableBytes)?])
-}
-
-/// The host account's upper bound.
-fn host_high(values: &Values) -> Option<u64> {
-    sum(&[
-        values.get(Metric::RssAnonBytes)?,
-        values.get(Metric::ResidentPayloadBytes)?,
-        values.get(Metric::RssFileBytes)?,
-        values.get(Metric::RssShmemBytes)?,
-        values.get(Metric::PageTableBytes)?,
-    ])
-}
-
-fn sum(parts: &[u64]) -> Option<u64> {
-    parts.iter().try_fold(0u64, |sum, part| sum.checked_add(*part))
 }
 
 /// Where samples contradict themselves: the first place of each kind, and how often.
@@ -399,7 +278,7 @@ fn contradictions(samples: &[Sample]) -> Vec<String> {
         }
         if let (Some(rss), Some(anon), Some(file), Some(shmem)) =
             (get(RssBytes), get(RssAnonBytes), get(RssFileBytes), get(RssShmemBytes))
-            && sum(&[anon, file, shmem]) != Some(rss)
+            && host::sum(&[anon, file, shmem]) != Some(rss)
         {
             report(3, &|| {
                 format!(
