@@ -13,4 +13,3 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
-mod truth;
