@@ -1,5 +1,6 @@
 //! The cases, a module a subject.
 
+mod filesystems;
 mod frame;
 mod lines;
 mod loads;
@@ -14,6 +15,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         loads::CASES,
         trees::CASES,
         lines::CASES,
+        filesystems::CASES,
     ];
     subjects.into_iter().flatten().copied()
 }
