@@ -4,6 +4,7 @@ pub mod counters;
 pub mod mapping;
 pub mod process;
 pub mod residency;
+pub mod ring;
 
 use crate::metric::{Metric, Values};
 
