@@ -2,6 +2,7 @@
 
 pub mod counters;
 pub mod mapping;
+pub mod pagetable;
 pub mod process;
 pub mod residency;
 pub mod ring;

@@ -27,6 +27,7 @@ use crate::launch::{self, Control, Finals, Outputs};
 use crate::metric::Metric;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
 use crate::run::Meta;
@@ -179,6 +180,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             process: ProcessProbe::new(),
             mapping: MappingProbe::new(set::has_model_name),
             residency,
+            pagetable: PageTableProbe::new(),
             counters,
         },
         discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
@@ -234,7 +236,6 @@ fn absent_by_design() -> Vec<Absent> {
     let devices =
         [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
     let unprobed = [
-        Metric::ResidentPayloadLowBytes,
         Metric::RssHighWaterLowBytes,
         Metric::RssHighWaterHighBytes,
         Metric::CgroupBytes,
