@@ -168,9 +168,9 @@ metrics! {
     HostAvailableBytes Gauge Bytes "host_available_bytes" {
         "MemAvailable of the host: the kernel's estimate of what a new program could take without swapping (/proc/meminfo).", "all users of the host", "" }
     RunWaitNs Counter Nanoseconds "run_wait_ns" {
-        "Time that the tree's threads waited for a CPU while they could have run (/proc/PID/task/TID/schedstat).", "", "" }
+        "Time that the tree's threads waited for a CPU while they could have run, at least: each as last read before its end (/proc/PID/task/TID/schedstat).", "", "" }
     IoWaitNs Counter Nanoseconds "io_wait_ns" {
-        "Time that the tree's threads waited for block I/O (delay accounting; stat, delayacct_blkio_ticks).", "", "" }
+        "Time that the tree's threads waited for block I/O, at least: each as last read before its end (delay accounting; /proc/PID/task/TID/stat, delayacct_blkio_ticks).", "", "" }
     PressureCpuSomeNs Counter Nanoseconds "pressure_cpu_some_ns" {
         "Time in which some task of the host waited for a CPU (/proc/pressure/cpu).", "all tasks of the host", "" }
     PressureIoSomeNs Counter Nanoseconds "pressure_io_some_ns" {

@@ -8,6 +8,7 @@ use crate::clock::Mono;
 use crate::event::What;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
+use crate::probe::around::Around;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
@@ -43,6 +44,7 @@ pub struct Probes {
     pub residency: ResidencyProbe,
     pub pagetable: PageTableProbe,
     pub counters: Counters,
+    pub around: Around,
 }
 
 /// What a look found.
@@ -63,6 +65,8 @@ impl Probes {
         let began = Mono::now();
         let mut sightings = self.tree.sweep(began);
         let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
+        let at_mark = matches!(closeness, Closeness::Mark { .. });
+        readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
         let mapping = match closeness {
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {

@@ -487,6 +487,13 @@ impl Recorder {
         for figure in self.probes.process.figures() {
             offer(Scope::Process(figure.pid), figure.metric, figure.value);
         }
+        for (index, given) in self.probes.around.storage.figures() {
+            offer(Scope::Storage(index), "read_bytes", given.read_bytes);
+            offer(Scope::Storage(index), "reads", given.reads);
+            if let Some(busy) = given.busy_ns {
+                offer(Scope::Storage(index), "busy_ns", busy);
+            }
+        }
         // They have no end at which their last figures would be wanted, and many tensors make them dear.
         if !at_mark && t.0.saturating_sub(self.artifacts_told.0) < detail::APART_NS {
             return;
@@ -544,6 +551,7 @@ impl Recorder {
         self.enter_surroundings();
         if let Some(folder) = &mut self.folder {
             self.meta.losses = folder.losses();
+            self.meta.storage = self.probes.around.storage.boundaries().to_vec();
             folder.meta(&self.meta);
         }
     }
