@@ -1,9 +1,14 @@
 //! The cases, a module a subject.
 
 mod filesystems;
+mod files;
 mod frame;
+mod kernel;
 mod lines;
 mod loads;
+mod mappings;
+mod paths;
+mod readers;
 mod trees;
 
 use crate::harness::Case;
@@ -16,6 +21,11 @@ pub fn all() -> impl Iterator<Item = Case> {
         trees::CASES,
         lines::CASES,
         filesystems::CASES,
+        mappings::CASES,
+        files::CASES,
+        readers::CASES,
+        paths::CASES,
+        kernel::CASES,
     ];
     subjects.into_iter().flatten().copied()
 }
