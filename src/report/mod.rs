@@ -7,3 +7,4 @@ pub mod terminal;
 pub mod text;
 mod units;
 mod words;
+mod work;

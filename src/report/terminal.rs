@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{units, words};
+use super::{units, words, work};
 
 const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -73,6 +73,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     stale_residency(&mut page, table);
     host_account(&mut page, table);
     absences(&mut page, run, table);
+    work::lines(run, table).iter().for_each(|line| page.line(line));
     page.blank();
     page.line(&words::condition(run));
     page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));
