@@ -75,9 +75,13 @@ impl Behind {
     pub fn of(meta: &Meta) -> Behind {
         if meta.storage.is_empty() {
             let names = meta.artifacts.iter().filter_map(|artifact| artifact.filesystem.as_deref());
-            let moves_by_itself =
-                |name: &&str| name.starts_with("fuse") || ["9p", "virtiofs", "nfs", "nfs4", "cifs", "ceph"].contains(name);
-            return names.into_iter().find(moves_by_itself).map_or(Behind::ReadBytes, |name| Behind::Nothing(name.to_owned()));
+            let moves_by_itself = |name: &&str| {
+                name.starts_with("fuse") || ["9p", "virtiofs", "nfs", "nfs4", "cifs", "ceph"].contains(name)
+            };
+            return names
+                .into_iter()
+                .find(moves_by_itself)
+                .map_or(Behind::ReadBytes, |name| Behind::Nothing(name.to_owned()));
         }
         let hidden = |boundary: &&Boundary| matches!(boundary.kind, Kind::Fuse | Kind::Network | Kind::Unknown);
         // A daemon gives the bytes although a device is named.
@@ -151,7 +155,10 @@ pub fn verdict(before: &Values, now: &Values, behind: &Behind) -> Verdict {
                 Some(DataFrom::Unknown),
                 &format!("it came in through {name}, where no counter tells whether from storage"),
             ),
-            _ => say(Some(DataFrom::Unknown), "it came in, but was not read from storage by the tree: others brought it in"),
+            _ => say(
+                Some(DataFrom::Unknown),
+                "it came in, but was not read from storage by the tree: others brought it in",
+            ),
         };
     }
     if read >= some && read >= payload / 10 {
@@ -171,10 +178,9 @@ pub fn verdict(before: &Values, now: &Values, behind: &Behind) -> Verdict {
     }
     let all_was_there = was >= payload - payload / 100;
     match behind {
-        Behind::Nothing(name) if !all_was_there && touched < some => say(
-            Some(DataFrom::Unknown),
-            &format!("not all was resident before, and no counter tells what {name} gave"),
-        ),
+        Behind::Nothing(name) if !all_was_there && (touched < some || touched < asked) => {
+            say(Some(DataFrom::Unknown), &format!("not all was resident before, and no counter tells what {name} gave"))
+        }
         _ => say(Some(DataFrom::PageCache), "what was used was resident before"),
     }
 }

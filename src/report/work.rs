@@ -1,8 +1,8 @@
 //! What each interval was spent on, a line each: cores busy of those that the launch may use, where the data came from,
 //! and how long it took.
 
-use crate::account::source::{Behind, DataFrom, Verdict};
 use crate::account::ratios::{self, Thousandths};
+use crate::account::source::{Behind, DataFrom, Verdict};
 use crate::account::{StageRow, StageTable};
 use crate::metric::Metric;
 use crate::run::Run;
@@ -10,8 +10,14 @@ use crate::run::Run;
 use super::text::plain;
 use super::units;
 
-/// So many intervals at most have a line: the longest ones.
+/// So many intervals at most have a line: the longest ones…
 const MOST: usize = 6;
+/// … and none that is shorter than this part of the whole.
+const SHARE: u64 = 50;
+/// CPU time is counted in clock ticks of 10 ms: in less time than this it says too little of the cores.
+const COARSE_NS: u64 = 200_000_000;
+/// So many of the things behind the artifacts are named.
+const NAMED: usize = 4;
 
 /// The lines up to the stopping event, in the order of time; and what they count as a core. Empty where nothing is
 /// known of any interval.
@@ -21,18 +27,19 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
     let end = table.last_stage_reached().and_then(StageRow::at);
     let rows: Vec<(&StageRow, String)> =
         table.reached().zip(table.interval_names()).filter(|(row, _)| row.at() <= end).collect();
+    let whole = end.and_then(|end| u64::try_from(end.0).ok()).unwrap_or(0);
     let mut spans: Vec<(u64, usize, String)> = Vec::new();
     let mut begin = 0;
     for (index, (row, name)) in rows.iter().enumerate() {
-        let Some((at, taken)) = row.at().zip(row.sampled) else { continue };
+        let Some((at, _)) = row.at().zip(row.sampled) else { continue };
         let length = u64::try_from(at.0 - begin).unwrap_or(0);
         begin = at.0;
-        let work = &row.work;
+        let source = row.work.source.as_ref();
         let before = index.checked_sub(1).map(|before| rows[before].0);
-        let spent = spent(ratios::cores_busy(row, before), ratios::user_share(&row.deltas), cores.as_ref());
-        let data = data(work.source.as_ref(), row.deltas.get(counter(&behind)), &behind);
-        // Between marks that came at once there is nothing to be said.
-        if length == 0 || taken.0 == 0 || spent.is_none() {
+        let busy = ratios::cores_busy(row, before).filter(|_| length >= COARSE_NS);
+        let spent = spent(busy, ratios::user_share(&row.deltas), cores.as_ref());
+        let data = data(source, row.deltas.get(counter(&behind)), &behind);
+        if length < whole / SHARE || (spent.is_none() && !tells(source)) {
             continue;
         }
         spans.push((length, index, line(name, spent, data, length)));
@@ -43,19 +50,37 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
     let mut lines: Vec<String> = spans.into_iter().map(|(.., line)| line).collect();
     if lines.len() > 1
         && let Some(last) = table.last_stage_reached()
-        && let Some(length) = last.at().and_then(|at| u64::try_from(at.0).ok())
     {
-        let work = &last.work;
         let since = last.sampled.and_then(|sampled| u64::try_from(sampled.0).ok());
         let busy = since.zip(ratios::cpu_ns(&last.values)).and_then(|(since, cpu)| Thousandths::of(cpu, since));
+        let busy = busy.filter(|_| whole >= COARSE_NS);
         let spent = spent(busy, ratios::user_share(&last.values), cores.as_ref());
-        let data = data(work.source_from_start.as_ref(), last.values.get(counter(&behind)), &behind);
-        lines.push(line(&format!("start → {}", last.outcome.stage), spent, data, length));
+        let data = data(last.work.source_from_start.as_ref(), last.values.get(counter(&behind)), &behind);
+        lines.push(line(&format!("start → {}", last.outcome.stage), spent, data, whole));
     }
-    if let (false, Some((_, why))) = (lines.is_empty(), cores) {
+    let told = lines.iter().any(|line| line.contains(" cores busy"));
+    if let (true, Some((_, why))) = (told, cores) {
         lines.push(why);
     }
+    lines.extend(storage(run));
     lines
+}
+
+/// Whether a verdict says more than that nobody knows, or that nothing happened.
+fn tells(verdict: Option<&Verdict>) -> bool {
+    verdict.and_then(|verdict| verdict.from).is_some_and(|from| from != DataFrom::Unknown)
+}
+
+/// What is behind the artifacts.
+fn storage(run: &Run) -> Vec<String> {
+    let all = &run.meta.storage;
+    let named = all.iter().take(NAMED).map(|boundary| {
+        let chain = boundary.chains.first().map_or(boundary.name.as_str(), String::as_str);
+        let why = boundary.reason.as_ref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
+        format!("storage: {}{why}", plain(chain))
+    });
+    let more = all.len().checked_sub(NAMED + 1).map(|more| format!("storage: {} more, in run.json", more + 1));
+    named.chain(more).collect()
 }
 
 fn line(name: &str, spent: Option<String>, data: String, length: u64) -> String {

@@ -14,3 +14,4 @@ mod stages;
 mod support;
 mod tree;
 mod truth;
+mod work;

@@ -644,12 +644,8 @@ fn short_lived_children_are_counted_once_whoever_reaps_them() {
     let read = profile.stage("first_response").known("rchar_bytes");
     assert!(read < bytes + START_READS + accounts, "{read} of {bytes}: what is counted is what was seen, never more");
     let warnings = profile.run.json()["warnings"].to_string();
-    // Where no look came while one of them lived, nothing is known of which there would be anything to say.
-    let seen = profile.run.events("born").len() > 1;
-    assert!(
-        !seen || warnings.contains("ignores SIGCHLD") || warnings.contains("no process of the tree waited for"),
-        "{warnings}"
-    );
+    // Whether or not any look came while one of them lived.
+    assert!(warnings.contains("ignores SIGCHLD"), "{warnings}");
 }
 
 #[test]
