@@ -1,9 +1,12 @@
 //! The probes: each asks the kernel one kind of question and says what it could not learn.
 
+pub mod available;
 pub mod counters;
 pub mod mapping;
 pub mod process;
+pub mod rank;
 pub mod residency;
+pub mod sharing;
 
 use crate::metric::{Metric, Values};
 

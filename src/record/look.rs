@@ -7,10 +7,13 @@ use crate::artifact::Artifact;
 use crate::clock::Mono;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
+use crate::probe::available::AvailableProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::process::ProcessProbe;
+use crate::probe::rank::RankProbe;
 use crate::probe::residency::ResidencyProbe;
+use crate::probe::sharing::SharingProbe;
 use crate::probe::{Absences, Reading};
 
 /// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
@@ -38,6 +41,9 @@ pub struct Probes {
     pub mapping: MappingProbe,
     pub residency: ResidencyProbe,
     pub counters: Counters,
+    pub available: AvailableProbe,
+    pub sharing: SharingProbe,
+    pub ranks: RankProbe,
 }
 
 /// What a look found.
@@ -58,6 +64,11 @@ impl Probes {
         let began = Mono::now();
         let mut sightings = self.tree.sweep(began);
         let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
+        readings.push(self.available.read());
+        self.ranks.tick(&self.tree);
+        if let Closeness::Mark { limit } = closeness {
+            readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 6 / 10));
+        }
         let mapping = match closeness {
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {
@@ -75,6 +86,10 @@ impl Probes {
                 self.residency.tick(interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST))
             }
         };
+
+        if let Closeness::Mark { limit } = closeness {
+            readings.push(whole_artifacts(&mut self.residency, limit / 10));
+        }
 
         let mut look = Look {
             began,
@@ -107,4 +122,14 @@ impl Probes {
         values.set(Metric::NonresidentPayloadBytes, nonresident);
         look
     }
+}
+
+/// The whole artifacts in memory, headers and padding included.
+fn whole_artifacts(residency: &mut ResidencyProbe, limit: Duration) -> Reading {
+    let mut reading = Reading::default();
+    match residency.whole(limit) {
+        Ok(bytes) => reading.values.set(Metric::ArtifactResidentBytes, bytes),
+        Err(reason) => reading.absences.push((Metric::ArtifactResidentBytes, reason)),
+    }
+    reading
 }

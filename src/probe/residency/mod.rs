@@ -8,6 +8,7 @@
 
 mod kernel;
 mod pages;
+mod rest;
 mod rotation;
 #[cfg(test)]
 mod tests;
@@ -68,6 +69,8 @@ struct Known {
     path: PathBuf,
     /// Why the payload is unknown, and the whole file watched in its place.
     unknown_payload: Option<String>,
+    /// What the rotation does not watch.
+    rest: Watched,
 }
 
 impl Default for ResidencyProbe {
@@ -88,8 +91,11 @@ impl ResidencyProbe {
     /// Where `limit` is over first, the file's residency is absent until ticks or looks have covered the rest.
     pub fn add(&mut self, artifact: &Artifact, limit: Duration) -> Trust {
         let deadline = self.deadline(limit);
-        self.artifacts
-            .push(Known { path: artifact.path.clone(), unknown_payload: artifact.layout.as_ref().err().cloned() });
+        self.artifacts.push(Known {
+            path: artifact.path.clone(),
+            unknown_payload: artifact.layout.as_ref().err().cloned(),
+            rest: rest::of(artifact),
+        });
         let watched = Watched::new(&artifact.watched_ranges(), page_size());
         self.rotation.add(Box::new(Kernel::new(artifact.file.clone())), watched, deadline).trust()
     }
