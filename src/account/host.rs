@@ -455,3 +455,138 @@ pub fn contradiction(stage: &str, values: &Values, account: &HostAccount) -> Opt
 pub fn sum(parts: &[u64]) -> Option<u64> {
     parts.iter().try_fold(0u64, |sum, part| sum.checked_add(*part))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::Metric::Processes;
+    use crate::metric::Metric::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn values(known: &[(Metric, u64)]) -> Values {
+        let mut values = Values::ABSENT;
+        known.iter().for_each(|&(metric, value)| values.set(metric, value));
+        values
+    }
+
+    fn between(low: u64, high: u64) -> Bounds {
+        Bounds { low: Some(low), high: Some(high) }
+    }
+
+    fn forked(anon: u64, family: u64) -> Process {
+        Process { anon: Some(anon), file: Some(0), shmem: Some(0), family: Some(family), ..Process::default() }
+    }
+
+    fn anonymous_of(processes: &[Process]) -> (Bounds, String) {
+        let sum: u64 = processes.iter().filter_map(|process| process.anon).sum();
+        let account =
+            account(&values(&[(RssAnonBytes, sum), (RssFileBytes, 0), (Processes, 1), (Artifacts, 0)]), processes, &[]);
+        (account.part(Part::Anonymous), account.basis)
+    }
+
+    #[test]
+    fn strangers_share_nothing_and_forks_may_share_all() {
+        let (bounds, basis) = anonymous_of(&[forked(100, 1), forked(70, 2)]);
+        assert_eq!((bounds, basis.as_str()), (between(170, 170), "unshared; no artifact in the set"));
+        let (bounds, basis) = anonymous_of(&[forked(100, 1), forked(90, 1), forked(70, 2)]);
+        assert_eq!((bounds, basis.as_str()), (between(170, 260), "bounds; no artifact in the set"));
+        // Whose family is not known may be of any.
+        let (bounds, _) = anonymous_of(&[forked(100, 1), Process { family: None, ..forked(70, 2) }]);
+        assert_eq!(bounds, between(100, 170));
+    }
+
+    #[test]
+    fn shares_make_each_page_count_once() {
+        let share = |anon, pss| Process { pss_anon: Some(pss), ..forked(anon, 1) };
+        let (bounds, basis) = anonymous_of(&[share(100 * MIB, 55 * MIB), share(90 * MIB, 45 * MIB)]);
+        assert_eq!(bounds, between(100 * MIB, 100 * MIB + 2 * PSS_CUT));
+        assert!(basis.starts_with("pss;"));
+        // One of them was not read: what it holds may all be its own.
+        let (bounds, basis) = anonymous_of(&[share(100 * MIB, 55 * MIB), forked(90 * MIB, 1)]);
+        assert_eq!(bounds, between(100 * MIB, 145 * MIB + PSS_CUT));
+        assert!(basis.starts_with("pss in part;"));
+        // Merged pages may be held by strangers too.
+        let merged = Process { ksm: Some(10 * MIB), ..share(100 * MIB, 50 * MIB) };
+        let (bounds, _) = anonymous_of(&[merged, share(90 * MIB, 45 * MIB)]);
+        assert_eq!(bounds, between(100 * MIB, 105 * MIB + 2 * PSS_CUT));
+    }
+
+    #[test]
+    fn without_rows_of_processes_there_are_the_sums() {
+        let all = [
+            (RssAnonBytes, 1001),
+            (RssFileBytes, 300),
+            (RssShmemBytes, 20),
+            (PageTableBytes, 7),
+            (PayloadBytes, 260),
+            (ResidentPayloadBytes, 250),
+            (ArtifactResidentBytes, 254),
+            (Processes, 4),
+            (SwapBytes, 1 << 40),
+        ];
+        let total = |without: Option<Metric>| {
+            let known: Vec<_> = all.into_iter().filter(|(metric, _)| Some(*metric) != without).collect();
+            account(&values(&known), &[], &[]).total
+        };
+        assert_eq!(total(None), between(251 + 250 + 4 + 7, 1001 + 250 + 4 + 300 + 20 + 7));
+        assert_eq!(total(Some(SwapBytes)), total(None), "swap is apart");
+        // Withheld residency: anything between nothing and all of it.
+        let withheld = total(Some(ResidentPayloadBytes));
+        assert_eq!((withheld.low, withheld.high), (Some(251 + 7), None), "the artifacts' sizes are not known here");
+        assert_eq!(total(Some(Processes)), Bounds { low: None, high: Some(1582) });
+        assert_eq!(total(Some(RssFileBytes)), Bounds { low: Some(512), high: None });
+        assert_eq!(total(Some(RssAnonBytes)), Bounds::ABSENT);
+        assert_eq!(account(&Values::ABSENT, &[], &[]), HostAccount::default());
+    }
+
+    #[test]
+    fn what_of_a_resident_set_is_the_artifacts_is_bounded_by_what_is_mapped() {
+        let held = |resident, mapped_artifact, mapped_other| Held {
+            resident: Some(resident),
+            pss: None,
+            mapped_artifact: Some(mapped_artifact),
+            mapped_other: Some(mapped_other),
+        };
+        let of = |held: Vec<Held>, mapped, artifacts| {
+            let sum = held.iter().filter_map(|held| held.resident).sum();
+            beyond_artifacts(Some(sum), mapped, artifacts, held.into_iter())
+        };
+        // A gigabyte of artifact, all touched, and ten of libraries: exact from both sides but for what is mapped more.
+        assert_eq!(of(vec![held(1010, 1000, 30)], Some(30), 1000), between(10, 30));
+        // Not all of the mapped artifact is in memory: less of the resident set can be of it.
+        assert_eq!(of(vec![held(210, 1000, 300)], Some(300), 200), between(10, 210));
+        // Two with the same libraries: at least the larger, at most what is mapped of them over all.
+        assert_eq!(of(vec![held(10, 0, 30), held(12, 0, 30)], Some(35), 0), between(12, 22));
+        assert_eq!(of(vec![held(30, 0, 30), held(30, 0, 30)], Some(35), 0), between(30, 35));
+        // Its mappings were not read: all of it may be artifact, and none.
+        let blind = Held { mapped_artifact: None, mapped_other: None, ..held(50, 0, 0) };
+        assert_eq!(of(vec![blind], None, 1000), between(0, 50));
+        // Shares: a page counts at most once over all, so that what goes beyond the artifacts is something else.
+        let shared = |pss| Held { pss: Some(pss), ..held(40, 20, 100) };
+        assert_eq!(of(vec![shared(30), shared(35)], Some(100), 20), between(45, 80));
+    }
+
+    #[test]
+    fn a_group_that_counts_otherwise_is_said() {
+        let account = |low, high| {
+            let mut account = HostAccount::default();
+            account.parts[Part::Anonymous as usize] = between(low, high);
+            account
+        };
+        let charged = values(&[(CgroupAnonBytes, 1000 * MIB)]);
+        assert_eq!(contradiction("s", &charged, &account(900 * MIB, 1000 * MIB)), None);
+        assert_eq!(contradiction("s", &charged, &account(950 * MIB, 4000 * MIB)), None);
+        let more = contradiction("s", &charged, &account(1100 * MIB, 1200 * MIB)).unwrap();
+        assert!(more.starts_with("s: the control group is charged") && more.contains("another group"), "{more}");
+        assert!(contradiction("s", &charged, &account(500 * MIB, 900 * MIB)).is_some());
+        assert_eq!(contradiction("s", &Values::ABSENT, &account(1, 2)), None);
+    }
+
+    #[test]
+    fn huge_pages_may_all_be_shared() {
+        assert_eq!(huge_pages(&values(&[(HugetlbBytes, 9), (Processes, 2)])), between(5, 9));
+        assert_eq!(huge_pages(&values(&[(HugetlbBytes, 0)])), between(0, 0));
+        assert_eq!(huge_pages(&Values::ABSENT), Bounds::ABSENT);
+    }
+}

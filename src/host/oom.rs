@@ -114,7 +114,8 @@ impl OomWatch {
     /// The groups with a limit, and those whose count rose, as last read; the host last.
     pub fn events(&self) -> Vec<GroupEvents> {
         let telling = |group: &&GroupEvents| group.limit_bytes.is_some() || group.rise() > 0;
-        let mut events: Vec<GroupEvents> = self.groups.values().map(|group| &group.last).filter(telling).cloned().collect();
+        let mut events: Vec<GroupEvents> =
+            self.groups.values().map(|group| &group.last).filter(telling).cloned().collect();
         events.push(GroupEvents {
             group: HOST.to_owned(),
             oom_kill_before: self.host_before,

@@ -134,9 +134,11 @@ impl RankProbe {
         let mut figures = Vec::new();
         for (rank, sums) in &ranks {
             figures.extend(
-                sums.iter()
-                    .filter(|(metric, _)| complete(rank, metric))
-                    .map(|(metric, value)| RankFigure { rank: *rank, metric, value: *value }),
+                sums.iter().filter(|(metric, _)| complete(rank, metric)).map(|(metric, value)| RankFigure {
+                    rank: *rank,
+                    metric,
+                    value: *value,
+                }),
             );
         }
         figures
@@ -175,7 +177,8 @@ fn parse(environment: &[u8], own: &[u8]) -> Told {
                 return None;
             }
             // Digits alone: `parse` takes a sign too.
-            let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+            let digits =
+                std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
             digits.parse().ok()
         })
     };

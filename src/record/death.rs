@@ -40,6 +40,8 @@ pub struct DeathWatch {
     reached: Vec<String>,
     /// When, who: killed by SIGKILL.
     killed: Vec<(At, Pid)>,
+    /// Those whose parent reaped them before their status could be read.
+    vanished: Vec<(At, Pid)>,
 }
 
 impl DeathWatch {
@@ -52,6 +54,7 @@ impl DeathWatch {
             texts: HashSet::new(),
             reached: Vec::new(),
             killed: Vec::new(),
+            vanished: Vec::new(),
         }
     }
 
@@ -91,6 +94,9 @@ impl DeathWatch {
                 // Now, while the group is there.
                 self.oom.refresh();
             }
+            What::Gone { pid, code: None, signal: None } if self.vanished.len() < MOST_KILLED => {
+                self.vanished.push((event.at, *pid));
+            }
             What::Exit { .. } => self.oom.refresh(),
             _ => {}
         }
@@ -106,11 +112,17 @@ impl DeathWatch {
         let failed = exit.code != Some(0);
         let rose = groups.iter().any(|group| group.rise() > 0);
         let by_oom = rose && (root_was_killed || !self.killed.is_empty() || (failed && rose_in_group(&groups)));
-        let worker = self.killed.first().filter(|_| by_oom && !root_was_killed);
+        let is_root = !by_oom || root_was_killed;
+        // Of several whose end is not known, nobody says which one it was.
+        let worker = match (self.killed.as_slice(), self.vanished.as_slice()) {
+            _ if is_root => None,
+            ([first, ..], _) | ([], [first]) => Some(*first),
+            _ => None,
+        };
         let mut death = Death {
-            at: worker.map_or(exit.at, |(at, _)| *at),
-            pid: worker.map_or(0, |(_, pid)| *pid),
-            is_root: worker.is_none(),
+            at: worker.map_or(exit.at, |(at, _)| at),
+            pid: worker.map(|(_, pid)| pid),
+            is_root,
             code: exit.code,
             signal: exit.signal,
             stage: self.reached.last().cloned(),
@@ -121,7 +133,7 @@ impl DeathWatch {
         match exit.signal {
             _ if by_oom => {
                 death.cause = Cause::OomKill;
-                death.evidence = out_of_memory(&death.groups, worker.map(|(_, pid)| *pid));
+                death.evidence = out_of_memory(&death.groups, worker.map(|(_, pid)| pid));
             }
             Some(signal) if ended_well && ORDINARY.contains(&signal) => return None,
             Some(signal) => {

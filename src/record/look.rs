@@ -66,9 +66,6 @@ impl Probes {
         let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
         readings.push(self.available.read());
         self.ranks.tick(&self.tree);
-        if let Closeness::Mark { limit } = closeness {
-            readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 6 / 10));
-        }
         let mapping = match closeness {
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {
@@ -80,7 +77,7 @@ impl Probes {
         let resident = match closeness {
             Closeness::Mark { limit } => {
                 let spent = Duration::from_nanos(Mono::now().since(began));
-                self.residency.look(limit.saturating_sub(spent))
+                self.residency.look((limit * 6 / 10).saturating_sub(spent))
             }
             Closeness::Tick { interval, .. } => {
                 self.residency.tick(interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST))
@@ -89,6 +86,8 @@ impl Probes {
 
         if let Closeness::Mark { limit } = closeness {
             readings.push(whole_artifacts(&mut self.residency, limit / 10));
+            // What it may cost its targets is limited by itself, in CPU time; where others have the CPU it takes longer.
+            readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 2));
         }
 
         let mut look = Look {

@@ -240,7 +240,8 @@ impl Recorder {
 
     /// Puts every metric that was absent at some time into `run.json`, beside those that nothing could fill.
     fn tell_absences(&mut self) {
-        let at_marks = Metric::levels().filter(|metric| !metric.is_gauge()).map(|metric| (metric, "looked at at marks only"));
+        let at_marks =
+            Metric::levels().filter(|metric| !metric.is_gauge()).map(|metric| (metric, "looked at at marks only"));
         for (metric, reason) in self.absence.ever().chain(at_marks) {
             if !self.meta.absent.iter().any(|absent| absent.metric == metric) {
                 self.meta.absent.push(Absent { metric, reason: reason.to_owned() });

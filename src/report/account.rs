@@ -49,9 +49,8 @@ fn parts(page: &mut Page, stage: &str, account: &HostAccount) {
         let pad = " ".repeat(NAME - columns(&name));
         page.raw(&format!("{name}{pad} {low:>BOUND$} {high:>BOUND$}"));
     };
-    let cells = |bounds: Bounds| {
-        [bounds.low, bounds.high].map(|bytes| bytes.map_or_else(|| ABSENT.to_owned(), units::bytes))
-    };
+    let cells =
+        |bounds: Bounds| [bounds.low, bounds.high].map(|bytes| bytes.map_or_else(|| ABSENT.to_owned(), units::bytes));
     line(&format!("host memory at {stage}"), ["at least".to_owned(), "at most".to_owned()]);
     for part in Part::ALL {
         let bounds = account.part(part);
@@ -86,7 +85,11 @@ fn basis(account: &HostAccount) -> String {
         "pss in part" => "Anonymous memory that forks may share is bounded: the shares (PSS) of only some were read",
         _ => "Anonymous memory that forks may share is bounded: their shares (PSS) were not read",
     };
-    std::iter::once(anonymous).chain(parts).collect::<Vec<_>>().join("; ") + "."
+    let others = parts.map(|part| {
+        let mut letters = part.chars();
+        letters.next().map_or_else(String::new, |first| format!(" {}{}.", first.to_uppercase(), letters.as_str()))
+    });
+    format!("{anonymous}.{}", others.collect::<String>())
 }
 
 /// What is a part of the parts, and must not be added to them.
@@ -111,11 +114,7 @@ fn available(page: &mut Page, run: &Run, row: &StageRow) {
         return;
     };
     let Bounds { low: Some(low), high: Some(high) } = row.host.unreclaimable() else { return };
-    let held = if low == high {
-        units::bytes(low)
-    } else {
-        format!("{} to {}", units::bytes(low), units::bytes(high))
-    };
+    let held = if low == high { units::bytes(low) } else { format!("{} to {}", units::bytes(low), units::bytes(high)) };
     let what = format!("the account has {held} that cannot be reclaimed (anonymous, shared, page tables)");
     page.line(&match before.checked_sub(now) {
         Some(fall) => {

@@ -36,10 +36,11 @@ fn headline(death: &Death) -> String {
         (None, Some(signal)) => format!("by {}", signal_name(signal)),
         (None, None) => "in a way that is not known".to_owned(),
     };
-    let what = if death.is_root {
-        format!("The command ended {how} after {}", units::time(death.at))
-    } else {
-        format!("Process {} was killed after {}, and the command ended {how}", death.pid, units::time(death.at))
+    let at = units::time(death.at);
+    let what = match death.pid {
+        _ if death.is_root => format!("The command ended {how} after {at}"),
+        Some(pid) => format!("Process {pid} was killed by {at}, and the command ended {how}"),
+        None => format!("A process was killed, and the command ended {how} after {at}"),
     };
     match &death.stage {
         Some(stage) => format!("{what}; the last stage reached was {}.", plain(stage)),

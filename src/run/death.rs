@@ -26,9 +26,9 @@ pub enum Cause {
 #[serde(default)]
 pub struct Death {
     pub at: At,
-    /// The process that died: the command's root, or a worker that the out-of-memory killer chose.
-    pub pid: Pid,
-    /// Whether it is the root.
+    /// The worker that the out-of-memory killer chose, where that is known.
+    pub pid: Option<Pid>,
+    /// Whether it was the command's root that died, and not a worker.
     pub is_root: bool,
     pub code: Option<i32>,
     pub signal: Option<i32>,

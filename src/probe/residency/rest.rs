@@ -56,7 +56,8 @@ fn count(cache: &mut dyn PageCache, verdict: &Verdict, rest: &Watched, deadline:
             }
             let pages = start..run.end.min(start + AT_ONCE);
             start = pages.end;
-            let asked = if verdict.mincore { by_mincore(cache, rest, &pages) } else { by_cachestat(cache, rest, &pages) };
+            let asked =
+                if verdict.mincore { by_mincore(cache, rest, &pages) } else { by_cachestat(cache, rest, &pages) };
             sum += asked.map_err(|error| error.to_string())?;
         }
     }

@@ -150,9 +150,8 @@ impl Extents {
             let is_device = *self.devices.entry(hasher.finish()).or_insert_with(|| {
                 // A shared mapping of /dev/zero is shared anonymous memory, and shows as deleted.
                 let path = Path::new(OsStr::from_bytes(mapping.path));
-                std::fs::symlink_metadata(path).is_ok_and(|seen| {
-                    seen.file_type().is_char_device() && path != Path::new("/dev/zero")
-                })
+                std::fs::symlink_metadata(path)
+                    .is_ok_and(|seen| seen.file_type().is_char_device() && path != Path::new("/dev/zero"))
             });
             if is_device {
                 return Kind::None;

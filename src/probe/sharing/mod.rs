@@ -61,7 +61,7 @@ impl SharingProbe {
         }
 
         // Maps first: it is cheaper by far, and without it the account has no bound for what it does not walk.
-        let half = now.plus(u64::try_from((limit / 2).as_nanos()).unwrap_or(u64::MAX));
+        let half = now.plus(u64::try_from((limit / 4).as_nanos()).unwrap_or(u64::MAX));
         let keys: Vec<(ProcessKey, &str)> = live.iter().map(|(key, _, label)| (*key, label.as_str())).collect();
         let mapped = self.extents.look(&keys, artifacts, half);
         for (key, extent) in &mapped.processes {
