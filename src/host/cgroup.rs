@@ -116,6 +116,15 @@ pub fn memberships(roots: &Roots) -> Vec<Membership> {
     text.lines().filter_map(membership).collect()
 }
 
+/// The directories of the memory group that a process is in, by the text of its `/proc/PID/cgroup`, and of those
+/// ancestors that can be seen, nearest first: as this machine names each, and where to read it; with the version.
+pub(super) fn memory_groups(roots: &Roots, mounts: &Mounts, text: &str) -> Option<(u8, Vec<(PathBuf, PathBuf)>)> {
+    let membership: Vec<Membership> = text.lines().filter_map(membership).collect();
+    let group = Group::find(roots, mounts, &membership, "memory")?;
+    let levels = group.levels().map(|(shown, directory)| (shown.to_owned(), directory.to_owned())).collect();
+    Some((group.version, levels))
+}
+
 fn membership(line: &str) -> Option<Membership> {
     let mut fields = line.splitn(3, ':');
     Some(Membership {
@@ -228,7 +237,7 @@ fn tighter(one: Option<MemoryLimit>, other: Option<MemoryLimit>) -> Option<Memor
 
 /// A limit's bytes; absent where it says that there is none. Version 1 writes that as the largest multiple of the page
 /// size that a signed long holds, whatever the page size (mm/page_counter.c).
-fn bytes(text: &str) -> Option<u64> {
+pub(super) fn bytes(text: &str) -> Option<u64> {
     const LARGEST_PAGE: u64 = 64 << 10;
     text.parse::<u64>().ok().filter(|&bytes| bytes <= i64::MAX as u64 - LARGEST_PAGE)
 }

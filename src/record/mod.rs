@@ -14,6 +14,7 @@
 
 mod absence;
 mod cost;
+mod death;
 mod detail;
 mod discover;
 mod folder;

@@ -4,6 +4,7 @@
 mod artifacts;
 mod cli;
 mod folder;
+mod host;
 mod launch;
 mod loader;
 mod readme;
