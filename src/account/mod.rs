@@ -28,8 +28,8 @@ use crate::run::Run;
 use crate::sample::Sample;
 use crate::stage::Outcome;
 
-use peaks::RunningPeaks;
 pub use peaks::{Basis, Peak};
+use peaks::{Before, Peaks};
 
 /// One row: a stage, and everything at it.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +97,8 @@ impl StageTable {
         marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
 
         let mut problems = contradictions(&run.samples);
-        let mut from_start = RunningPeaks::new(&run.samples);
+        let mut of_run = Peaks::new(run);
+        let mut before: Option<Before> = None;
         let mut rows: Vec<StageRow> = Vec::new();
         let indices = samples_at(&marked, &run.samples);
         for (outcome, index) in marked.into_iter().zip(indices) {
@@ -106,18 +107,21 @@ impl StageTable {
             let previous = rows.last();
             let deltas = deltas(previous, &values, &outcome.stage, &mut problems);
             let changes = previous.map(|previous| changes(&previous.values, &values)).unwrap_or_default();
-            let peaks = index.map(|index| from_start.to(index)).unwrap_or_default();
-            let span_peaks = index.map(|index| {
-                let begin = previous.and_then(StageRow::at).unwrap_or(At(0));
-                let first = run.samples.partition_point(|sample| sample.t < begin).min(index);
-                peaks::peaks_of(&peaks::largest(&run.samples[first..=index]))
-            });
+            let at = outcome.mark.as_ref().map_or(At(0), |(at, _, _)| *at);
+            let peaks = index.map(|index| of_run.from_start(index, at)).unwrap_or_default();
+            let span_peaks = match (index, before) {
+                // From start, the first interval is the whole.
+                (Some(_), None) => peaks.clone(),
+                (Some(index), Some(before)) => of_run.span(before, index, at),
+                (None, _) => Vec::new(),
+            };
+            before = Some(Before { at, sample: index });
             rows.push(StageRow {
                 sampled: sample.map(|sample| sample.t),
                 deltas,
                 changes,
                 peaks,
-                span_peaks: span_peaks.unwrap_or_default(),
+                span_peaks,
                 host_low: host::low(&values),
                 host_high: host::high(&values),
                 values,

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::group_files::GroupFiles;
 use super::mounts::Mounts;
 use super::{Roots, look};
 
@@ -109,6 +110,20 @@ impl Cgroups {
         }
         groups
     }
+}
+
+/// This process's group in the hierarchy that has the memory controller, and the groups above it that can be seen,
+/// nearest first.
+pub fn memory_groups(roots: &Roots, mounts: &Mounts) -> Vec<GroupFiles> {
+    let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
+    let membership: Vec<Membership> = text.lines().filter_map(membership).collect();
+    let Some(group) = Group::find(roots, mounts, &membership, "memory") else { return Vec::new() };
+    let files = |(shown, directory): (&Path, &Path)| GroupFiles {
+        version: group.version,
+        shown: shown.to_owned(),
+        directory: directory.to_owned(),
+    };
+    group.levels().map(files).collect()
 }
 
 fn membership(line: &str) -> Option<Membership> {

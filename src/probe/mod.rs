@@ -1,5 +1,6 @@
 //! The probes: each asks the kernel one kind of question and says what it could not learn.
 
+pub mod cgroup;
 pub mod counters;
 pub mod mapping;
 pub mod process;

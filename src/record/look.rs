@@ -7,6 +7,7 @@ use crate::artifact::Artifact;
 use crate::clock::Mono;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
+use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::process::ProcessProbe;
@@ -38,6 +39,7 @@ pub struct Probes {
     pub mapping: MappingProbe,
     pub residency: ResidencyProbe,
     pub counters: Counters,
+    pub cgroup: CgroupProbe,
 }
 
 /// What a look found.
@@ -53,11 +55,17 @@ pub struct Look {
 }
 
 impl Probes {
+    /// Begins the kernel's high-water marks anew, as the one exception to looking only.
+    pub fn reset_peaks(&mut self) {
+        self.process.reset_peaks();
+        self.cgroup.reset();
+    }
+
     /// Looks at everything once.
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
         let mut sightings = self.tree.sweep(began);
-        let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
+        let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read(), self.cgroup.read()];
         let mapping = match closeness {
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {

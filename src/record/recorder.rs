@@ -58,6 +58,7 @@ pub struct Recorder {
     until: Option<String>,
     then: Then,
     control: Control,
+    reset_peaks: bool,
     absence: Absence,
     detail: DetailLog,
     pace: Pace,
@@ -99,6 +100,8 @@ pub struct Setup {
     pub until: Option<String>,
     pub then: Then,
     pub control: Control,
+    /// Whether high-water marks are reset at each stage.
+    pub reset_peaks: bool,
 }
 
 /// What one look saw beside its values: it may have been an event by which a stage is reached.
@@ -124,6 +127,7 @@ impl Recorder {
             until,
             then,
             control,
+            reset_peaks,
         } = setup;
         Recorder {
             pace: Pace::new(meta.interval_ns, clock.start()),
@@ -142,6 +146,7 @@ impl Recorder {
             until,
             then,
             control,
+            reset_peaks,
             absence: Absence::default(),
             detail: DetailLog::default(),
             last_t: At(i64::MIN),
@@ -345,6 +350,11 @@ impl Recorder {
             let sample = found.iter().any(is_mark).then(|| {
                 let looked = self.look(0, Closeness::Mark { limit: LOOK });
                 next = looked.found;
+                if self.reset_peaks {
+                    self.probes.reset_peaks();
+                    let at = self.clock.at(Mono::now());
+                    self.write(&Event { at, uncertainty_ns: Some(0), what: What::PeaksReset {} });
+                }
                 looked.sample
             });
             for mut event in found {

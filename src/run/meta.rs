@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::peaks::{OwnCgroup, PeaksMeta};
 use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
@@ -49,6 +50,11 @@ pub struct Meta {
     /// `None` while the command runs, and for a run whose profiler was killed.
     pub exit: Option<Exit>,
     pub cost: Option<Cost>,
+    #[serde(default)]
+    pub peaks: PeaksMeta,
+    /// The launch's own control group, where it had one.
+    #[serde(default)]
+    pub cgroup: Option<OwnCgroup>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,
 }

@@ -4,6 +4,7 @@
 //! out and said.
 
 pub mod meta;
+pub mod peaks;
 pub mod rows;
 
 use std::path::{Path, PathBuf};

@@ -158,6 +158,7 @@ const KINDS: &[&str] = &[
     "mark",
     "absent",
     "present",
+    "peaks_reset",
     "warning",
     "exit",
 ];

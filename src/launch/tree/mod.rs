@@ -207,6 +207,16 @@ impl Tree {
         self.processes.get(&pid)
     }
 
+    /// The launched process's number.
+    pub fn root(&self) -> Pid {
+        self.root
+    }
+
+    /// Whether the last sweep had to leave some new process to the next, so that a process may be there and not be known.
+    pub fn may_lack(&self) -> bool {
+        self.births.is_behind() || !self.undecided.is_empty()
+    }
+
     /// Whether a pid is, or was within the last seconds, a process of the tree.
     pub fn contains(&self, pid: Pid) -> bool {
         self.view.lock().pids.contains_key(&pid)
