@@ -25,9 +25,11 @@ use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs, OwnGroup};
 use crate::metric::Metric;
+use crate::probe::around::Around;
 use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::{CounterError, ProcessProbe, memory_of_this_process};
 use crate::probe::residency::ResidencyProbe;
 use crate::run::Meta;
@@ -118,6 +120,7 @@ impl Prepared {
             peaks: PeaksMeta::of(CounterError::here(), options.reset_peaks),
             cgroup: None,
             losses: Vec::new(),
+            storage: Vec::new(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
@@ -157,6 +160,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             }
         }
     }
+    let mut around = Around::new(&mounts);
+    around.storage.follow(&artifacts);
+    around.begin();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
     drop(reserve);
@@ -210,7 +216,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             process: ProcessProbe::of_launch(options.argv.iter().map(text_of).collect(), own_rss, options.reset_peaks),
             mapping: MappingProbe::new(set::has_model_name),
             residency,
+            pagetable: PageTableProbe::new(),
             counters,
+            around,
             cgroup,
         },
         discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
@@ -275,7 +283,6 @@ fn absent_by_design() -> Vec<Absent> {
     let devices =
         [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
     let unprobed = [
-        Metric::ResidentPayloadLowBytes,
         Metric::PssAnonBytes,
         Metric::PssFileBytes,
         Metric::PssShmemBytes,
@@ -283,19 +290,6 @@ fn absent_by_design() -> Vec<Absent> {
         Metric::AnonHugeBytes,
         Metric::ArtifactResidentBytes,
         Metric::HostAvailableBytes,
-        Metric::RunWaitNs,
-        Metric::IoWaitNs,
-        Metric::PressureCpuSomeNs,
-        Metric::PressureIoSomeNs,
-        Metric::PressureIoFullNs,
-        Metric::PressureMemorySomeNs,
-        Metric::PressureMemoryFullNs,
-        Metric::CgroupPressureCpuSomeNs,
-        Metric::CgroupPressureIoSomeNs,
-        Metric::CgroupPressureMemorySomeNs,
-        Metric::StorageReadBytes,
-        Metric::StorageReads,
-        Metric::StorageBusyNs,
     ]
     .map(|metric| (metric, "this version does not measure it"));
     let absent = devices.into_iter().chain(unprobed);

@@ -2,6 +2,7 @@
 
 pub mod csv;
 pub mod folder;
+pub mod peak;
 pub mod plot;
 pub mod terminal;
 pub mod text;

@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{units, words};
+use super::{peak, units, words};
 
 const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -71,7 +71,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     words::gap(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
-    host_account(&mut page, table);
+    host_account(&mut page, run, table);
     absences(&mut page, run, table);
     page.blank();
     page.line(&words::condition(run));
@@ -146,9 +146,8 @@ fn table_of_stages(page: &mut Page, table: &StageTable) {
 }
 
 /// The host account at the stopping event, or at the last stage reached before it at which the launch still held
-/// something: what is left when it is over says nothing of what it took. And the largest sample, which may lie between
-/// two stages.
-fn host_account(page: &mut Page, table: &StageTable) {
+/// something: what is left when it is over says nothing of what it took. And the peak, which may lie between two stages.
+fn host_account(page: &mut Page, run: &Run, table: &StageTable) {
     let Some(last) = table.last_stage_reached() else { return };
     let alive = |row: &&StageRow| row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0);
     let row = table.reached().rev().filter(|row| row.at() <= last.at()).find(alive).unwrap_or(last);
@@ -160,8 +159,8 @@ fn host_account(page: &mut Page, table: &StageTable) {
         (None, None) => format!("Host memory of the launch at {stage} is not known: parts of it are absent."),
     });
     let stage = plain(&last.outcome.stage);
-    if let Some(low) = last.peak(Metric::RssBytes).and_then(|peak| peak.low) {
-        page.line(&format!("Resident set, largest sample up to {stage}: {}.", units::bytes(low)));
+    if let Some(sentence) = peak::sentence(run, last, &stage) {
+        page.line(&sentence);
     }
 }
 
