@@ -60,6 +60,9 @@ impl OwnGroup {
         let begun = Instant::now();
         loop {
             let Err(error) = std::fs::remove_dir(&self.files.directory) else { return Ok(()) };
+            if error.kind() == io::ErrorKind::NotFound {
+                return Ok(());
+            }
             let inside = self.files.text("cgroup.procs").map_or(0, |text| text.lines().count());
             if inside > 0 && begun.elapsed() >= LEAVING {
                 let processes = if inside == 1 { "process is" } else { "processes are" };
@@ -112,7 +115,18 @@ fn place(groups: &[GroupFiles]) -> Result<GroupFiles, String> {
         let controllers = group.text("cgroup.subtree_control").unwrap_or_default();
         controllers.split_whitespace().any(|name| name == "memory")
     };
-    if own.version == 1 || hands_down(own) {
+    if own.version == 1 {
+        // Before Linux 5.11 a group could decline to count those below it, which its limits then do not bind.
+        return match own.text("memory.use_hierarchy") {
+            Some(text) if text.trim() == "0" => Err(format!(
+                "{} does not count the groups below it (memory.use_hierarchy is 0), so that one there would escape its \
+                 limits",
+                own.path()
+            )),
+            _ => Ok(own.clone()),
+        };
+    }
+    if hands_down(own) {
         return Ok(own.clone());
     }
     // A group with processes in it can hand no controller down (cgroups(7), "no internal processes" rule), and this one

@@ -14,7 +14,10 @@ pub fn sentence(run: &Run, row: &StageRow, stage: &str) -> Option<String> {
     let low = units::bytes(peak.low?);
     let up_to = format!("up to {stage}");
     Some(match (peak.basis, peak.high) {
-        (Basis::Sampled, _) => format!("Resident set, largest sample {up_to}: {low}."),
+        (Basis::Sampled, _) if row.values.get(Metric::RssHighWaterLowBytes).is_none() => {
+            format!("Resident set, largest sample {up_to}: {low}.")
+        }
+        (Basis::Sampled, _) => format!("Resident set, largest sample {up_to}: {low}; {}.", no_upper_bound(run, row)),
         (Basis::Kernel, Some(_)) => {
             format!("Resident set, peak {up_to}: {}, by the kernel's own mark.", between(peak))
         }
@@ -23,16 +26,19 @@ pub fn sentence(run: &Run, row: &StageRow, stage: &str) -> Option<String> {
              processes, as if they had been at one time.",
             between(peak)
         ),
-        (_, None) => {
-            let at = row.sampled.or(row.at()).unwrap_or(At(i64::MAX));
-            let why = reason_of_absence(run, Metric::RssHighWaterHighBytes, at).map_or(String::new(), plain);
-            let why = if why.is_empty() { why } else { format!(": {why}") };
-            format!(
-                "Resident set, peak {up_to}: at least {low}, by the kernel's mark of one process; no upper bound is \
-                 known{why}."
-            )
-        }
+        (_, None) => format!(
+            "Resident set, peak {up_to}: at least {low}, by the kernel's mark of one process; {}.",
+            no_upper_bound(run, row)
+        ),
     })
+}
+
+fn no_upper_bound(run: &Run, row: &StageRow) -> String {
+    let at = row.sampled.or(row.at()).unwrap_or(At(i64::MAX));
+    match reason_of_absence(run, Metric::RssHighWaterHighBytes, at) {
+        Some(why) => format!("no upper bound is known: {}", plain(why)),
+        None => "no upper bound is known".to_owned(),
+    }
 }
 
 fn between(peak: Peak) -> String {

@@ -54,13 +54,13 @@ impl Launch {
     }
 
     /// Runs a script; `None`, and said, where there is no python3.
-    fn run(&self, script: &str) -> Option<Run> {
+    fn run(self, script: &str) -> Option<Run> {
         let path = self.folder.path().join("script.py");
         std::fs::write(&path, format!("{HEAD}{script}")).unwrap();
         self.run_command(&[&python()?, path.to_str().unwrap()])
     }
 
-    fn run_command(&self, command: &[&str]) -> Option<Run> {
+    fn run_command(self, command: &[&str]) -> Option<Run> {
         let out = self.folder.path().join("run");
         let mut run = stagemark();
         run.args(["run", "--interval", "500ms", "--out"]).arg(&out).args(&self.options);
@@ -73,7 +73,7 @@ impl Launch {
         assert_eq!(output.status.code(), Some(0), "{told}");
         let text = std::fs::read_to_string(self.truth()).unwrap_or_default();
         let truth = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        Some(Run { folder: RunFolder::at(out), truth, told })
+        Some(Run { folder: RunFolder::at(out), truth, told, _scratch: self.folder })
     }
 }
 
@@ -91,6 +91,7 @@ struct Run {
     folder: RunFolder,
     truth: Vec<Value>,
     told: String,
+    _scratch: tempfile::TempDir,
 }
 
 impl Run {
