@@ -78,8 +78,7 @@ impl CpuQuota {
 impl Cgroups {
     /// What `roots` show of this process's groups; `mounts` is the mount table of the same roots.
     pub fn read(roots: &Roots, mounts: &Mounts) -> Cgroups {
-        let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
-        let mut groups = Cgroups { membership: text.lines().filter_map(membership).collect(), ..Cgroups::default() };
+        let mut groups = Cgroups { membership: memberships(roots), ..Cgroups::default() };
 
         if let Some(memory) = Group::find(roots, mounts, &groups.membership, "memory") {
             groups.memory_version = Some(memory.version);
@@ -115,15 +114,19 @@ impl Cgroups {
 /// This process's group in the hierarchy that has the memory controller, and the groups above it that can be seen,
 /// nearest first.
 pub fn memory_groups(roots: &Roots, mounts: &Mounts) -> Vec<GroupFiles> {
-    let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
-    let membership: Vec<Membership> = text.lines().filter_map(membership).collect();
-    let Some(group) = Group::find(roots, mounts, &membership, "memory") else { return Vec::new() };
+    let Some(group) = Group::find(roots, mounts, &memberships(roots), "memory") else { return Vec::new() };
     let files = |(shown, directory): (&Path, &Path)| GroupFiles {
         version: group.version,
         shown: shown.to_owned(),
         directory: directory.to_owned(),
     };
     group.levels().map(files).collect()
+}
+
+/// The lines of `/proc/self/cgroup`.
+pub fn memberships(roots: &Roots) -> Vec<Membership> {
+    let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
+    text.lines().filter_map(membership).collect()
 }
 
 fn membership(line: &str) -> Option<Membership> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::artifact::Artifact;
 use crate::clock::Mono;
+use crate::event::What;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
 use crate::probe::around::Around;
@@ -13,7 +14,7 @@ use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
-use crate::probe::residency::ResidencyProbe;
+use crate::probe::residency::{Evicted, ResidencyProbe};
 use crate::probe::{Absences, Reading};
 
 /// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
@@ -71,7 +72,9 @@ impl Probes {
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
         let mut sightings = self.tree.sweep(began);
-        let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read(), self.cgroup.read()];
+        let faults = self.counters.faults();
+        let mut readings =
+            vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
         let at_mark = matches!(closeness, Closeness::Mark { .. });
         readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
         let mapping = match closeness {
@@ -99,6 +102,12 @@ impl Probes {
                 self.residency.tick(budget)
             }
         };
+
+        sightings.extend(resident.evicted.iter().map(|evicted| {
+            let Evicted { artifact, from, to, .. } = *evicted;
+            let what = What::Evicted { artifact, bytes: from - to, from, to };
+            (evicted.at, Some(evicted.uncertainty_ns), what)
+        }));
 
         let mut look = Look {
             began,

@@ -1,6 +1,7 @@
 //! Stage table → what people read. Pure: the same run gives the same bytes.
 
 pub mod csv;
+mod eviction;
 pub mod folder;
 pub mod peak;
 pub mod plot;
@@ -8,3 +9,4 @@ pub mod terminal;
 pub mod text;
 mod units;
 mod words;
+mod work;

@@ -14,3 +14,4 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
+mod work;

@@ -1,6 +1,6 @@
 //! The largest memory of a launch, held against what the launch itself knew of it.
 //!
-//! Ticks are half a second apart, and what is looked for lies between two: no sample can have it.
+//! Ticks are half a minute apart, and what is looked for lies between two: no sample has it but those of the stages.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -63,7 +63,7 @@ impl Launch {
     fn run_command(self, command: &[&str]) -> Option<Run> {
         let out = self.folder.path().join("run");
         let mut run = stagemark();
-        run.args(["run", "--interval", "500ms", "--out"]).arg(&out).args(&self.options);
+        run.args(["run", "--interval", "30s", "--out"]).arg(&out).args(&self.options);
         for stage in ["a", "b", "c"] {
             run.args(["--stage", &format!("{stage}=notify")]);
         }

@@ -23,7 +23,8 @@
 //!   not known. A process that the profiler reaps itself leaves `ru_maxrss`, the largest mark of all its images and of
 //!   the children that it waited for (getrusage(2)), and so is bounded again from its end on;
 //! - once a process may have come and gone unseen. A process shows in its account of waited-for children (`cminflt`,
-//!   `cmajflt`) that one of them ended; one that ignores SIGCHLD shows nothing, and so is not trusted with children.
+//!   `cmajflt`) that one of them ended; one that ignores SIGCHLD shows nothing, and while one is there the high is lost
+//!   once a process number was given out that was gone before anybody could look ([`Tree::unmet`]).
 //!   Not told from others is one that has set SA_NOCLDWAIT without ignoring the signal;
 //! - once a mark fell by more than the counter's error, which only an exec that nobody saw can do, or a reset
 //!   (`/proc/PID/clear_refs`) by somebody else;
@@ -36,6 +37,8 @@ use std::collections::HashMap;
 
 use super::counter_error::CounterError;
 use crate::launch::tree::ProcessKey;
+#[cfg(doc)]
+use crate::launch::tree::Tree;
 use crate::proc::text::Memory;
 
 /// What is known of one process's images.
