@@ -5,6 +5,7 @@ pub mod csv;
 mod death;
 mod eviction;
 pub mod folder;
+pub mod peak;
 pub mod plot;
 pub mod terminal;
 pub mod text;

@@ -5,6 +5,7 @@
 
 pub mod death;
 pub mod meta;
+pub mod peaks;
 pub mod rows;
 
 use std::path::{Path, PathBuf};

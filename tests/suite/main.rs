@@ -7,6 +7,7 @@ mod folder;
 mod host;
 mod launch;
 mod loader;
+mod peaks;
 mod readme;
 mod reports;
 mod residency;
