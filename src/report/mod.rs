@@ -5,5 +5,5 @@ pub mod folder;
 pub mod plot;
 pub mod terminal;
 pub mod text;
-mod units;
+pub mod units;
 mod words;

@@ -3,6 +3,8 @@
 
 mod artifacts;
 mod cli;
+mod confine;
+mod doctor;
 mod folder;
 mod launch;
 mod loader;
