@@ -65,9 +65,7 @@ impl Tried {
         let (item, figure) = ("storage", "the storage device's counters");
         match &self.storage {
             Some(Ok(())) => Finding::yes(item, figure, "/sys/dev/block/*/stat"),
-            Some(Err(refusal)) => {
-                Finding::no(item, figure).because(format!("/sys/dev/block/*/stat: {}", refusal.text))
-            }
+            Some(Err(refusal)) => Finding::no(item, figure).because(format!("/sys/dev/block/*/stat: {}", refusal.text)),
             None => Finding::no(item, figure)
                 .because("no block device is to be seen below /sys/dev/block")
                 .remedied_by(["mount /sys into the container, read-only"]),
@@ -94,12 +92,12 @@ impl Tried {
         let (item, figure) = ("io_wait", "waiting for a disk");
         match &self.delay_accounting {
             Ok(true) => Finding::yes(item, figure, "/proc/PID/stat, delays"),
-            Ok(false) => Finding::no(item, figure)
-                .because("delay accounting is off (kernel.task_delayacct is 0)")
-                .remedied_by([
+            Ok(false) => {
+                Finding::no(item, figure).because("delay accounting is off (kernel.task_delayacct is 0)").remedied_by([
                     who.as_host_root("sysctl kernel.task_delayacct=1"),
                     "delayacct on the kernel's command line".into(),
-                ]),
+                ])
+            }
             Err(refusal) => Finding::no(item, figure)
                 .because(format!("/proc/sys/kernel/task_delayacct: {}", refusal.text))
                 .remedied_by(missing(refusal, "a kernel from 5.14 on with CONFIG_TASK_DELAY_ACCT")),

@@ -74,9 +74,9 @@ impl Tried {
             Some(Ok(Made { peak: false, movable: true })) => Finding::no(item, figure)
                 .because("a group can be made, but no memory is counted in it: the controller is not handed down")
                 .remedied_by(delegated),
-            Some(Ok(Made { movable: false, .. })) => Finding::no(item, figure)
-                .because("a group can be made, but nothing moved to it")
-                .remedied_by(delegated),
+            Some(Ok(Made { movable: false, .. })) => {
+                Finding::no(item, figure).because("a group can be made, but nothing moved to it").remedied_by(delegated)
+            }
             Some(Err(refusal)) => Finding::no(item, figure)
                 .because(format!("no group can be made in {}: {}", shown(&self.group), refusal.text))
                 .remedied_by(delegated),

@@ -96,9 +96,7 @@ impl Tried {
     fn locked(&self, who: &Who) -> Finding {
         let (item, figure) = ("locked_memory", "room for perf's rings");
         match self.locked {
-            Some(Ceiling::At(_)) if who.has_on_host(Capability::IpcLock) => {
-                Finding::yes(item, figure, "CAP_IPC_LOCK")
-            }
+            Some(Ceiling::At(_)) if who.has_on_host(Capability::IpcLock) => Finding::yes(item, figure, "CAP_IPC_LOCK"),
             Some(Ceiling::At(bytes)) => Finding::yes(item, figure, format!("{} locked", units::bytes(bytes)))
                 .because("beside what kernel.perf_event_mlock_kb gives each CPU"),
             Some(Ceiling::Unlimited) => Finding::yes(item, figure, "no limit"),

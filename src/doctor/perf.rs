@@ -146,8 +146,8 @@ fn samples(user_only: bool) -> Opts {
 fn on_every_cpu(event: Software, options: &Opts) -> Result<(), Refused> {
     let mut held = Vec::new();
     for cpu in cpus() {
-        let counter = Counter::new(event, (Proc::CURRENT, Cpu(cpu)), options)
-            .map_err(|error| Refused::Open(error.into()))?;
+        let counter =
+            Counter::new(event, (Proc::CURRENT, Cpu(cpu)), options).map_err(|error| Refused::Open(error.into()))?;
         let sampler = counter.sampler(RING).map_err(|error| Refused::Ring(error.into()))?;
         held.push((counter, sampler));
     }

@@ -88,7 +88,8 @@ impl Place {
         let stat = match std::fs::metadata(path) {
             Ok(stat) if stat.is_file() || stat.is_dir() => stat,
             Ok(stat) => {
-                let what = if stat.file_type().is_block_device() { "a block device" } else { "neither file nor folder" };
+                let what =
+                    if stat.file_type().is_block_device() { "a block device" } else { "neither file nor folder" };
                 place.problem = Some(what.to_owned());
                 return place;
             }

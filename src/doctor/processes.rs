@@ -74,7 +74,9 @@ impl Tried {
                 .remedied_by([no_proc(who)]),
             (Ok(()), Some(option)) if !who.has_on_host(Capability::SysPtrace) => {
                 Finding::bounded(item, figure, "/proc/PID/stat")
-                    .because(format!("/proc is mounted with hidepid={option}: children that become another user vanish"))
+                    .because(format!(
+                        "/proc is mounted with hidepid={option}: children that become another user vanish"
+                    ))
                     .remedied_by([
                         who.as_host_root("mount -o remount,hidepid=0 /proc"),
                         "a group of yours in the mount option gid=".into(),

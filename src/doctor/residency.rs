@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
 
-use super::who::Who;
 use super::Finding;
+use super::who::Who;
 use crate::artifact::{Artifact, Found};
 use crate::probe::residency::{ResidencyProbe, Trust};
 

@@ -44,7 +44,8 @@ pub(super) fn table(who: &Who, sections: &[Section], places: &[Place]) -> String
 }
 
 fn header(who: &Who) -> String {
-    let mut header = format!("stagemark {} · Linux {} · uid {}", env!("CARGO_PKG_VERSION"), plain(&who.kernel), who.uid);
+    let mut header =
+        format!("stagemark {} · Linux {} · uid {}", env!("CARGO_PKG_VERSION"), plain(&who.kernel), who.uid);
     let signs = [
         (!who.container.is_empty(), "container"),
         (who.user_namespace, "user namespace"),

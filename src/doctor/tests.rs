@@ -13,7 +13,13 @@ fn trust(by: &str, because: &str) -> Result<Trust, String> {
 }
 
 fn root() -> Who {
-    Who { kernel: "6.18.44".into(), capabilities: 0x1ff_ffff_ffff, perf_event_paranoid: Some(2), proc: true, ..Who::default() }
+    Who {
+        kernel: "6.18.44".into(),
+        capabilities: 0x1ff_ffff_ffff,
+        perf_event_paranoid: Some(2),
+        proc: true,
+        ..Who::default()
+    }
 }
 
 fn user() -> Who {
@@ -80,7 +86,10 @@ fn little() -> Tried {
         },
         residency: residency::Tried {
             own: trust("cachestat", "both"),
-            others: Some(("/bin/sh".into(), trust("none", "mincore withholds its answer; cachestat: not permitted (EPERM)"))),
+            others: Some((
+                "/bin/sh".into(),
+                trust("none", "mincore withholds its answer; cachestat: not permitted (EPERM)"),
+            )),
         },
         processes: processes::Tried {
             hidepid: Some("2".into()),
@@ -222,7 +231,10 @@ fn perf_is_remedied_by_what_stands_in_its_way() {
 
     let mut locked = everything();
     locked.perf.stream = Err(perf::Refused::Ring(refused(libc::EPERM)));
-    assert!(remedies(&locked, &user(), "event_stream").starts_with("ulimit -l unlimited\nsysctl kernel.perf_event_mlock_kb=1028"));
+    assert!(
+        remedies(&locked, &user(), "event_stream")
+            .starts_with("ulimit -l unlimited\nsysctl kernel.perf_event_mlock_kb=1028")
+    );
 }
 
 #[test]

@@ -56,7 +56,8 @@ impl Who {
 
     /// What `/proc/self/status` and `/proc/self/uid_map` say.
     fn of(uid: u32, status: &str, uid_map: &str) -> Who {
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+        let field =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         // The host's own namespace maps every user to itself (user_namespaces(7)).
         let whole = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
         Who {

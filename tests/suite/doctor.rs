@@ -145,7 +145,8 @@ fn a_proc_that_hides_or_is_not_there_is_named() {
         return;
     }
     let open = Open::new();
-    let hide = "mount -t proc -o hidepid=2 proc /proc; exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\"";
+    let hide =
+        "mount -t proc -o hidepid=2 proc /proc; exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\"";
     let hidden = ask(&mut open.in_mounts(hide, &["doctor", "--json"]));
     hidden.assert_sound();
     assert_eq!(hidden.state("tree"), "bounded");

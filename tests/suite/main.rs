@@ -4,6 +4,7 @@
 mod artifacts;
 mod cli;
 mod confine;
+mod degraded;
 mod doctor;
 mod folder;
 mod launch;
