@@ -31,6 +31,8 @@ pub const TIMELINE_PNG: &str = "timeline.png";
 pub enum Scope {
     Process(Pid),
     Artifact(ArtifactId),
+    /// An entry of `run.json`'s `storage`, by its index.
+    Storage(usize),
 }
 
 /// One row of `detail.csv`.

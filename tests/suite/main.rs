@@ -16,4 +16,3 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
-mod truth;
