@@ -5,7 +5,8 @@ use std::io::Read;
 
 use super::who::Who;
 use super::{Finding, Refusal};
-use crate::host::{Mounts, Roots};
+use crate::host::{Cgroups, Host, Mounts, Roots};
+use crate::probe::pressure;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
@@ -17,8 +18,8 @@ pub(super) struct Tried {
     pub delay_accounting: Result<bool, Refusal>,
     /// A read of `/proc/pressure/memory`.
     pub pressure: Result<(), Refusal>,
-    /// The same of this process's own version 2 group; absent where it is in none that can be seen, or in the top one.
-    pub group_pressure: Option<Result<(), Refusal>>,
+    /// The same of this process's own version 2 group; without an error's number where there is no such group.
+    pub group_pressure: Result<(), (Option<i32>, String)>,
     /// Whether a block device shows its counters below `/sys`; absent where none is to be seen.
     pub storage: Option<Result<(), Refusal>>,
     /// Bytes of swap space.
@@ -27,7 +28,6 @@ pub(super) struct Tried {
 
 impl Tried {
     pub fn here() -> Tried {
-        let swap = Roots::default();
         Tried {
             io: read("/proc/self/io").map(drop),
             schedstat: read("/proc/self/schedstat"),
@@ -35,7 +35,7 @@ impl Tried {
             pressure: read("/proc/pressure/memory").map(drop),
             group_pressure: group_pressure(),
             storage: storage(),
-            swap: crate::host::Host::of(&swap).swap_total_bytes,
+            swap: Host::of(&Roots::default()).swap_total_bytes,
         }
     }
 
@@ -110,19 +110,19 @@ impl Tried {
             Ok(()) => Finding::yes(item, figure, "/proc/pressure"),
             Err(refusal) => Finding::no(item, figure)
                 .because(format!("/proc/pressure: {}", refusal.text))
-                .remedied_by(no_pressure(refusal)),
+                .remedied_by(no_pressure(refusal.errno)),
         }
     }
 
     fn group_pressure(&self) -> Finding {
         let (item, figure) = ("pressure_cgroup", "pressure of the control group");
         match &self.group_pressure {
-            Some(Ok(())) => Finding::yes(item, figure, "cgroup v2: *.pressure"),
-            Some(Err(refusal)) => Finding::no(item, figure)
-                .because(format!("memory.pressure of the group: {}", refusal.text))
-                .remedied_by(no_pressure(refusal)),
-            None => Finding::no(item, figure)
-                .because("this process is in no version 2 group below the top one")
+            Ok(()) => Finding::yes(item, figure, "cgroup v2: *.pressure"),
+            Err((Some(errno), why)) => Finding::no(item, figure)
+                .because(format!("memory.pressure of the group: {why}"))
+                .remedied_by(no_pressure(Some(*errno))),
+            Err((None, why)) => Finding::no(item, figure)
+                .because(why.clone())
                 .remedied_by(["systemd-run --user --scope -- stagemark run …   (where cgroup v2 is in use)"]),
         }
     }
@@ -139,10 +139,11 @@ impl Tried {
 }
 
 /// Where the kernel says "not supported" it can pressure, and was told not to.
-fn no_pressure(refusal: &Refusal) -> Vec<String> {
-    match refusal.errno {
+fn no_pressure(errno: Option<i32>) -> Vec<String> {
+    match errno {
         Some(libc::EOPNOTSUPP) => vec!["psi=1 on the kernel's command line".into()],
-        _ => missing(refusal, "a kernel with CONFIG_PSI; psi=1 on its command line"),
+        Some(libc::ENOENT) => vec!["a kernel with CONFIG_PSI; psi=1 on its command line".into()],
+        _ => Vec::new(),
     }
 }
 
@@ -157,16 +158,14 @@ fn read(path: &str) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// The own group of version 2. The topmost group of a host has no pressure of its own: it would be the host's.
-fn group_pressure() -> Option<Result<(), Refusal>> {
-    let membership = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mounts = Mounts::read("/proc".as_ref());
-    let mount = mounts.iter().rfind(|mount| mount.fs_type == "cgroup2")?;
-    let below = std::path::Path::new(path).strip_prefix(&mount.root).ok()?;
-    let group = mount.mount_point.join(below);
-    // The topmost one is told by what only the others have.
-    group.join("cgroup.type").exists().then(|| read(&group.join("memory.pressure").to_string_lossy()).map(drop))
+/// The pressure of the group that the pressure probe would read.
+fn group_pressure() -> Result<(), (Option<i32>, String)> {
+    let roots = Roots::default();
+    let mounts = Mounts::read(&roots.proc);
+    let groups = Cgroups::read(&roots, &mounts);
+    let group = pressure::group(&roots, &mounts, &groups).map_err(|why| (None, why))?;
+    let read = read(&group.join("memory.pressure").to_string_lossy());
+    read.map(drop).map_err(|refusal| (refusal.errno, refusal.text))
 }
 
 fn storage() -> Option<Result<(), Refusal>> {

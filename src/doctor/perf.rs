@@ -1,8 +1,6 @@
 //! The kernel's event stream, fault samples and counters (perf_event_open(2)).
 
-use perf_event_open::config::{
-    Clock, Cpu, ExtraRecord, Inherit, Mmap, OnExecve, Opts, Priv, Proc, SampleFormat, SampleOn, UseBuildId,
-};
+use perf_event_open::config::{Cpu, ExtraRecord, Inherit, Mmap, Opts, Priv, Proc, SampleFormat, SampleOn, UseBuildId};
 use perf_event_open::count::Counter;
 use perf_event_open::event::sw::Software;
 
@@ -10,9 +8,10 @@ use super::who::{Capability, Who};
 use super::{Finding, Refusal};
 use crate::metric::Metric;
 use crate::probe::counters::Counters;
+use crate::probe::ring::Rings;
 
-/// Ring of one CPU: 1 + 2^7 pages, as much as a launch takes.
-const RING: u8 = 7;
+/// Rings of one CPU, as powers of two of their pages: as a launch tries them.
+const SIZES: &[u8] = &[7, 6, 5, 4, 3, 2];
 /// One fault in so many, the default of a launch that asks for samples.
 const EVERY: u64 = 64;
 
@@ -46,9 +45,9 @@ impl Tried {
             None => Ok(()),
         };
         Tried {
-            stream: on_every_cpu(Software::Dummy, &stream()),
-            faults: on_every_cpu(Software::PageFault, &samples(false)),
-            user_faults: on_every_cpu(Software::PageFault, &samples(true)),
+            stream: on_every_cpu(|| Software::Dummy, &stream()),
+            faults: on_every_cpu(|| Software::MinorPageFault, &samples(false)),
+            user_faults: on_every_cpu(|| Software::MinorPageFault, &samples(true)),
             fault_count: counted(Metric::PerfPageFaults),
             task_clock: counted(Metric::PerfTaskClockNs),
         }
@@ -117,15 +116,12 @@ impl Tried {
 fn stream() -> Opts {
     Opts {
         exclude: Priv { kernel: true, hv: true, ..Priv::default() },
-        inherit: Some(Inherit::NewChild),
-        on_execve: Some(OnExecve::Enable),
         extra_record: ExtraRecord {
             task: true,
             comm: true,
             mmap: Mmap { code: true, data: true, ext: Some(UseBuildId(false)) },
             ..ExtraRecord::default()
         },
-        timer: Some(Clock::Monotonic),
         ..Opts::default()
     }
 }
@@ -133,25 +129,26 @@ fn stream() -> Opts {
 fn samples(user_only: bool) -> Opts {
     Opts {
         exclude: Priv { kernel: user_only, hv: user_only, ..Priv::default() },
-        inherit: Some(Inherit::NewChild),
-        on_execve: Some(OnExecve::Enable),
         sample_on: SampleOn::Count(EVERY),
         sample_format: SampleFormat { data_addr: true, ..SampleFormat::default() },
-        timer: Some(Clock::Monotonic),
         ..Opts::default()
     }
 }
 
-/// Opens an event that children inherit, which takes one ring a CPU; nothing execs meanwhile, so it counts nothing.
-fn on_every_cpu(event: Software, options: &Opts) -> Result<(), Refused> {
+/// Opens the event's rings as a launch does; nothing execs meanwhile, so they stay empty. Where that is refused, finds
+/// out by which step.
+fn on_every_cpu(event: fn() -> Software, options: &Opts) -> Result<(), Refused> {
+    let Err(text) = Rings::<()>::open(event(), options, SIZES) else { return Ok(()) };
+    let (inherited, least) = (Opts { inherit: Some(Inherit::NewChild), ..options.clone() }, SIZES[SIZES.len() - 1]);
     let mut held = Vec::new();
     for cpu in cpus() {
-        let counter =
-            Counter::new(event, (Proc::CURRENT, Cpu(cpu)), options).map_err(|error| Refused::Open(error.into()))?;
-        let sampler = counter.sampler(RING).map_err(|error| Refused::Ring(error.into()))?;
-        held.push((counter, sampler));
+        let counter = Counter::new(event(), (Proc::CURRENT, Cpu(cpu)), &inherited)
+            .map_err(|error| Refused::Open(error.into()))?;
+        let sampler = counter.sampler(least).map_err(|error| Refused::Ring(error.into()))?;
+        // The ring first, which is a mapping of the other.
+        held.push((sampler, counter));
     }
-    Ok(())
+    Err(Refused::Open(Refusal { errno: None, text }))
 }
 
 /// The CPUs online, or as many as this process may use where that cannot be read.
@@ -215,7 +212,7 @@ fn remedies(who: &Who, refused: &Refused, needed: i64) -> Vec<String> {
         Refused::Ring(refusal) => match refusal.errno {
             Some(libc::EPERM) => vec![
                 "ulimit -l unlimited".into(),
-                who.as_host_root(&format!("sysctl kernel.perf_event_mlock_kb={}", (2 << RING) * 4 + 4)),
+                who.as_host_root(&format!("sysctl kernel.perf_event_mlock_kb={}", (4 << SIZES[0]) + 4)),
             ],
             _ => Vec::new(),
         },

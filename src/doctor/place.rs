@@ -17,7 +17,8 @@ use super::who::Who;
 use crate::artifact::set::{Resolution, resolve};
 use crate::artifact::{Artifact, Format};
 use crate::event::text_of;
-use crate::host::Mounts;
+use crate::host::storage::{self, Leaf};
+use crate::host::{Mounts, Roots};
 
 /// The most artifacts of one path that are told of one by one.
 const MOST: usize = 64;
@@ -32,8 +33,8 @@ pub(super) struct Place {
     pub mount: Option<String>,
     /// What is mounted: a device, a server's export.
     pub storage: Option<String>,
-    /// The block device's name in the kernel, where there is one.
-    pub block_device: Option<String>,
+    /// What its bytes come from, each by the way down that leads there: `/ (ext4) → vda`.
+    pub behind: Vec<String>,
     /// What there is to know about measuring on this filesystem.
     pub warnings: Vec<String>,
     pub artifacts: Vec<File>,
@@ -73,13 +74,13 @@ impl Place {
             None => asked,
         };
         let mount = mounts.of(path);
-        let (filesystem, device) = mount.as_ref().map(|mount| (mount.fs_type.clone(), mount.device)).unzip();
+        let filesystem = mount.as_ref().map(|mount| mount.fs_type.clone());
         let mut place = Place {
             path: text_of(asked),
             problem: None,
             mount: mount.as_ref().map(|mount| text_of(&mount.mount_point)),
             storage: mount.map(|mount| mount.source),
-            block_device: device.and_then(block_device),
+            behind: behind(path, mounts),
             warnings: filesystem.as_deref().map(warnings).unwrap_or_default(),
             filesystem,
             artifacts: Vec::new(),
@@ -182,10 +183,17 @@ fn warnings(filesystem: &str) -> Vec<String> {
     vec![warning.to_owned()]
 }
 
-/// The name behind `/sys/dev/block/MAJOR:MINOR`.
-fn block_device((major, minor): (u32, u32)) -> Option<String> {
-    let target = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    target.file_name().map(|name| name.to_string_lossy().into_owned())
+/// As the storage probe finds it.
+fn behind(path: &Path, mounts: &Mounts) -> Vec<String> {
+    let Ok(path) = path.canonicalize() else { return Vec::new() };
+    let told = |leaf: Leaf| {
+        let chain = leaf.chain.join(" → ");
+        match leaf.counters {
+            Ok(_) => chain,
+            Err(why) => format!("{chain} (no counters: {why})"),
+        }
+    };
+    storage::behind(&path, &Roots::default(), mounts).into_iter().map(told).collect()
 }
 
 #[cfg(test)]

@@ -95,13 +95,7 @@ fn push_place(lines: &mut Vec<String>, place: &Place) {
     if let Some(problem) = &place.problem {
         push_note(lines, "why", problem);
     }
-    let mut lies = Vec::new();
-    lies.extend(place.filesystem.as_ref().map(|name| format!("{name} at {}", place.mount.as_deref().unwrap_or("?"))));
-    lies.extend(place.storage.as_ref().map(|source| format!("from {source}")));
-    lies.extend(place.block_device.as_ref().map(|device| format!("on {device}")));
-    if !lies.is_empty() {
-        push_note(lines, "lies", &lies.join(", "));
-    }
+    place.behind.iter().for_each(|way| push_note(lines, "lies", way));
     place.warnings.iter().for_each(|warning| push_note(lines, "note", warning));
     place.artifacts.iter().for_each(|file| push_file(lines, file));
     if place.left_out > 0 {

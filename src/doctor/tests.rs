@@ -42,7 +42,7 @@ fn everything() -> Tried {
             stat: Ok(()),
             high_water: Ok(()),
             rollup: Ok(()),
-            pagemap: Ok(()),
+            pagemap: Ok("PAGEMAP_SCAN"),
             reset: Ok(()),
             others: Some(Ok(())),
         },
@@ -51,7 +51,7 @@ fn everything() -> Tried {
             schedstat: Ok("1 2 3\n".into()),
             delay_accounting: Ok(true),
             pressure: Ok(()),
-            group_pressure: Some(Ok(())),
+            group_pressure: Ok(()),
             storage: Some(Ok(())),
             swap: Some(1 << 30),
         },
@@ -104,7 +104,7 @@ fn little() -> Tried {
             schedstat: Ok("0 0 0\n".into()),
             delay_accounting: Ok(false),
             pressure: Err(refused(libc::EOPNOTSUPP)),
-            group_pressure: None,
+            group_pressure: Err((None, "the launch's control group is of version 1, which has no pressure".into())),
             storage: None,
             swap: Some(0),
         },
@@ -233,7 +233,7 @@ fn perf_is_remedied_by_what_stands_in_its_way() {
     locked.perf.stream = Err(perf::Refused::Ring(refused(libc::EPERM)));
     assert!(
         remedies(&locked, &user(), "event_stream")
-            .starts_with("ulimit -l unlimited\nsysctl kernel.perf_event_mlock_kb=1028")
+            .starts_with("ulimit -l unlimited\nsysctl kernel.perf_event_mlock_kb=516")
     );
 }
 
@@ -241,7 +241,7 @@ fn perf_is_remedied_by_what_stands_in_its_way() {
 fn others_files_have_a_bound_only_where_page_tables_show() {
     let mut tried = little();
     assert_eq!(find(&tried, &user(), "residency_others").state, State::No);
-    tried.processes.pagemap = Ok(());
+    tried.processes.pagemap = Ok("pagemap");
     let bounded = find(&tried, &user(), "residency_others");
     assert_eq!((bounded.state, bounded.source.as_str()), (State::Bounded, "page tables: a lower bound"));
 }
@@ -279,7 +279,7 @@ fn the_table_fits_and_is_as_recorded() {
             filesystem: Some("overlay".into()),
             mount: Some("/".into()),
             storage: Some("overlay".into()),
-            block_device: None,
+            behind: vec!["/ (overlay) → /var/lib/layers (ext4) → nvme0n1".into()],
             warnings: vec!["overlay: mincore alone sees the layers' page cache, which is dearer to ask".into()],
             artifacts: vec![file(Some("none"), State::Bounded)],
             left_out: 3,
@@ -290,7 +290,7 @@ fn the_table_fits_and_is_as_recorded() {
             filesystem: None,
             mount: None,
             storage: None,
-            block_device: None,
+            behind: Vec::new(),
             warnings: Vec::new(),
             artifacts: Vec::new(),
             left_out: 0,
