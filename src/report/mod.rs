@@ -8,3 +8,4 @@ pub mod terminal;
 pub mod text;
 pub mod units;
 mod words;
+mod work;

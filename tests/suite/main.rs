@@ -16,3 +16,4 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
+mod work;
