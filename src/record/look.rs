@@ -153,6 +153,7 @@ impl Probes {
         values.set(Metric::ResidentStaleNs, resident.stale_ns);
         let nonresident = payload.zip(resident.resident_payload).map(|(all, resident)| all.saturating_sub(resident));
         values.set(Metric::NonresidentPayloadBytes, nonresident);
+        super::blind::withdraw(&mut look.values, &mut look.absences);
         look
     }
 }

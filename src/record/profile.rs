@@ -86,6 +86,7 @@ impl Prepared {
             about_options.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
         }
         warnings.extend(about_options);
+        warnings.extend(super::blind::warning());
 
         let mounts = Mounts::read(Path::new("/proc"));
         let mut residency = ResidencyProbe::new();

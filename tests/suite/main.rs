@@ -3,6 +3,9 @@
 
 mod artifacts;
 mod cli;
+mod confine;
+mod degraded;
+mod doctor;
 mod folder;
 mod host;
 mod launch;
