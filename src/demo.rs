@@ -49,6 +49,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         interval: Duration::from_millis(20),
         quiet: false,
         output_log: true,
+        faults: None,
         argv,
     })
 }

@@ -1,6 +1,7 @@
 //! The probes: each asks the kernel one kind of question and says what it could not learn.
 
 pub mod counters;
+pub mod fault;
 pub mod mapping;
 pub mod process;
 pub mod residency;

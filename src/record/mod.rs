@@ -7,6 +7,7 @@
 //! main      launch: start, signals, reaping            ─┐
 //! log       one a stream: lines                         ├─► channel ─► recorder: ticks, marks, rows
 //! notify    the notification socket                    ─┘
+//! faults    with `--faults`: drains the kernel's samples into files of its own
 //! ```
 //!
 //! Nothing here can harm the command: a recorder that fails, panics or is killed leaves the main thread and the output
@@ -16,6 +17,7 @@ mod absence;
 mod cost;
 mod detail;
 mod discover;
+mod faults;
 mod folder;
 mod look;
 mod options;

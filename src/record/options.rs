@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub struct Options {
     pub interval: Duration,
     pub quiet: bool,
     pub output_log: bool,
+    /// `--faults`: one minor fault in so many is a sample.
+    pub faults: Option<NonZeroU64>,
     pub argv: Vec<OsString>,
 }
 

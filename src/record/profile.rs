@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::cost::Meter;
+use super::faults;
 use super::folder::Folder;
 use super::look::Probes;
 use super::options::{Options, ProfileError};
@@ -109,6 +110,7 @@ impl Prepared {
             exit: None,
             cost: None,
             losses: Vec::new(),
+            faults: None,
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
@@ -148,6 +150,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     }
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
+    let faults = options.faults.map(|period| faults::Prepared::open(period, folder.as_ref()));
     drop(reserve);
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
@@ -170,6 +173,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         watch.map_err(|error| warnings.push(format!("notifications cannot be heard: {error}"))).ok()
     });
     meta.warnings = warnings;
+    let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
+    let faults = faults.map(|prepared| prepared.start(clock, artifacts.clone(), discover));
     let recorder = Recorder::new(Setup {
         clock,
         receiver,
@@ -181,7 +186,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             residency,
             counters,
         },
-        discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
+        discover,
+        faults,
         artifacts,
         mounts,
         matcher,

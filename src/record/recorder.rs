@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::absence::Absence;
 use super::cost::Meter;
 use super::detail::{self, DetailLog};
+use super::faults::FaultLog;
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
 use super::look::{Closeness, Probes};
@@ -48,6 +49,8 @@ pub struct Recorder {
     probes: Probes,
     artifacts: Vec<Artifact>,
     discovery: Option<Discovery>,
+    /// `--faults`.
+    faults: Option<FaultLog>,
     mounts: Mounts,
     matcher: Matcher,
     meta: Meta,
@@ -91,6 +94,7 @@ pub struct Setup {
     pub artifacts: Vec<Artifact>,
     /// Whether files that nobody named join the set.
     pub discover: bool,
+    pub faults: Option<FaultLog>,
     pub mounts: Mounts,
     pub matcher: Matcher,
     pub meta: Meta,
@@ -116,6 +120,7 @@ impl Recorder {
             probes,
             artifacts,
             discover,
+            faults,
             mounts,
             matcher,
             meta,
@@ -134,6 +139,7 @@ impl Recorder {
             probes,
             artifacts,
             discovery: discover.then(Discovery::new),
+            faults,
             mounts,
             matcher,
             meta,
@@ -215,6 +221,7 @@ impl Recorder {
     fn finish(mut self) -> Recorded {
         let looked = self.look(0, Closeness::Mark { limit: LOOK });
         self.follow(looked.found);
+        self.faults.iter_mut().for_each(FaultLog::finish);
         self.meta.warnings.extend(self.probes.process.caveats());
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
@@ -376,6 +383,7 @@ impl Recorder {
         // An empty set stays open: a load that was over before its file was found is better known late than not at all.
         if !self.artifacts.is_empty() {
             self.discovery = None;
+            self.faults.iter().for_each(FaultLog::set_closed);
         }
         self.pace.slow_down(Mono::now());
         if self.meta.exit.is_none() {
@@ -429,6 +437,10 @@ impl Recorder {
         for what in self.absence.update(&sample.values, look.absences) {
             self.write(&Event { at: t, uncertainty_ns: Some(0), what });
         }
+        if let (Some(faults), Closeness::Mark { limit }) = (&self.faults, closeness) {
+            let deadline = look.began.plus(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            faults.residency(t, self.probes.residency.tensors(&self.artifacts, deadline));
+        }
         self.details(t, matches!(closeness, Closeness::Mark { .. }));
         if let Some(doubled) = self.pace.took(sample.cost_ns) {
             found.extend(self.happened(look.ended, Some(0), What::warning(doubled)));
@@ -459,6 +471,7 @@ impl Recorder {
                     let at_start = Err("discovered after start".to_owned());
                     self.meta.artifacts.push(ArtifactMeta::of(&artifact, trust, at_start, &self.mounts));
                     self.artifacts.push(*artifact);
+                    self.faults.iter().for_each(|faults| faults.artifacts(self.artifacts.clone()));
                     let what =
                         What::Artifact { artifact: ArtifactId(self.artifacts.len() - 1), found: Found::Discovered };
                     marks.extend(self.happened(Mono::now(), Some(0), what));
@@ -524,6 +537,10 @@ impl Recorder {
         self.enter_surroundings();
         if let Some(folder) = &mut self.folder {
             self.meta.losses = folder.losses();
+            if let Some(faults) = &self.faults {
+                self.meta.losses.extend(faults.losses());
+                self.meta.faults = Some(faults.samples());
+            }
             folder.meta(&self.meta);
         }
     }

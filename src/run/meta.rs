@@ -51,6 +51,9 @@ pub struct Meta {
     pub cost: Option<Cost>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,
+    /// Of runs with `--faults`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<super::faults::FaultSamples>,
 }
 
 /// One artifact of the set.

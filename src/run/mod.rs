@@ -3,6 +3,7 @@
 //! A folder is enough for every report. A killed run is readable up to its last flushed line: a torn last line is left
 //! out and said.
 
+pub mod faults;
 pub mod meta;
 pub mod rows;
 
@@ -60,6 +61,8 @@ pub struct Run {
     /// In the order in which they were seen.
     pub events: Vec<Event>,
     pub details: Vec<Detail>,
+    /// Of runs with `--faults`.
+    pub tensors: Option<faults::Tensors>,
     /// What could not be read of the folder, for people: a torn last line, a missing file.
     pub gaps: Vec<String>,
 }
@@ -99,7 +102,8 @@ impl Run {
         })?;
         let events = read_rows(folder, EVENTS, &mut gaps, |_, row| rows::event(row))?;
         let details = read_rows(folder, DETAIL, &mut gaps, |_, row| rows::detail(row))?;
-        Ok(Run { folder: folder.to_owned(), meta, samples, events, details, gaps })
+        let tensors = faults::Tensors::load(folder, &meta, &mut gaps)?;
+        Ok(Run { folder: folder.to_owned(), meta, samples, events, details, tensors, gaps })
     }
 
     /// The command's output as far as `output.log` keeps it; empty where there is none.

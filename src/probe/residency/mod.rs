@@ -9,6 +9,7 @@
 mod kernel;
 mod pages;
 mod rotation;
+mod tensors;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use self::kernel::Kernel;
 use self::pages::Watched;
 use self::rotation::Rotation;
+pub use self::tensors::TensorResidency;
 use super::Absences;
 use crate::artifact::{Artifact, ArtifactId};
 use crate::clock::Mono;
