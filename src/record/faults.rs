@@ -18,9 +18,7 @@ use crate::event::{ArtifactId, Pid};
 use crate::probe::fault::{Fault, FaultProbe, FaultRings, Kind, MAJOR_PERIOD, Place};
 use crate::probe::residency::TensorResidency;
 use crate::report::text::plain;
-use crate::run::faults::{
-    FAULT_HEADER, FAULTS, FaultSamples, LAYOUT, LAYOUT_HEADER, RESIDENCY, RESIDENCY_HEADER,
-};
+use crate::run::faults::{FAULT_HEADER, FAULTS, FaultSamples, LAYOUT, LAYOUT_HEADER, RESIDENCY, RESIDENCY_HEADER};
 
 /// Between two drains…
 const DRAIN: Duration = Duration::from_millis(20);
@@ -73,9 +71,7 @@ impl Prepared {
                     residency: folder.sink(RESIDENCY, &RESIDENCY_HEADER)?,
                 })
             })();
-            sinks
-                .map_err(|error| samples.unavailable = Some(format!("the files could not be made: {error}")))
-                .ok()
+            sinks.map_err(|error| samples.unavailable = Some(format!("the files could not be made: {error}"))).ok()
         });
         Prepared { rings, samples, sinks }
     }

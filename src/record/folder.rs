@@ -159,10 +159,11 @@ impl Folder {
 
     /// Takes the folder away again: the command was never started.
     pub fn discard(self) {
-        for name in [run::SAMPLES, run::EVENTS, run::DETAIL, run::OUTPUT, run::META]
-            .into_iter()
-            .chain([run::faults::FAULTS, run::faults::LAYOUT, run::faults::RESIDENCY])
-        {
+        for name in [run::SAMPLES, run::EVENTS, run::DETAIL, run::OUTPUT, run::META].into_iter().chain([
+            run::faults::FAULTS,
+            run::faults::LAYOUT,
+            run::faults::RESIDENCY,
+        ]) {
             let _ = std::fs::remove_file(self.path.join(name));
         }
         // Fails, as it should, where the user's own folder holds something by now.

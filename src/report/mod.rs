@@ -1,8 +1,10 @@
 //! Stage table → what people read. Pure: the same run gives the same bytes.
 
 pub mod csv;
+mod faults;
 pub mod folder;
 pub mod plot;
+pub mod tensors;
 pub mod terminal;
 pub mod text;
 mod units;

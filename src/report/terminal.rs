@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{units, words};
+use super::{faults, units, words};
 
 const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -73,6 +73,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     stale_residency(&mut page, table);
     host_account(&mut page, table);
     absences(&mut page, run, table);
+    faults::sentences(run).iter().for_each(|sentence| page.line(sentence));
     page.blank();
     page.line(&words::condition(run));
     page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));
@@ -93,6 +94,9 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     // Paths are not broken, so that they can be copied.
     page.raw(&format!("run       {}", plain(&run.folder.display().to_string())));
     page.raw(&format!("timeline  {}", plain(&run.folder.join("timeline.svg").display().to_string())));
+    if run.tensors.is_some() {
+        page.raw(&format!("touched   {}", plain(&run.folder.join("touched.svg").display().to_string())));
+    }
     page.text
 }
 

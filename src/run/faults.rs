@@ -142,10 +142,8 @@ impl Tensors {
         if meta.faults.is_none() {
             return Ok(None);
         }
-        let mut tensors = Tensors {
-            touches: read_rows(folder, FAULTS, gaps, |_, row| touch(row))?,
-            ..Tensors::default()
-        };
+        let mut tensors =
+            Tensors { touches: read_rows(folder, FAULTS, gaps, |_, row| touch(row))?, ..Tensors::default() };
         // Rows of files that were found late come late.
         tensors.touches.sort_by_key(|touch| touch.at);
         let places = read_rows(folder, LAYOUT, gaps, |_, row| place(row).map(Some))?;

@@ -26,6 +26,9 @@ pub const OUTPUT: &str = "output.log";
 pub const STAGES: &str = "stages.csv";
 pub const TIMELINE_SVG: &str = "timeline.svg";
 pub const TIMELINE_PNG: &str = "timeline.png";
+pub const TENSORS: &str = "tensors.csv";
+pub const TOUCHED_SVG: &str = "touched.svg";
+pub const TOUCHED_PNG: &str = "touched.png";
 
 /// What a figure of `detail.csv` is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

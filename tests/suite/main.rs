@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod cli;
+mod faults;
 mod folder;
 mod launch;
 mod loader;

@@ -81,13 +81,7 @@ impl FaultProbe {
     /// Over rings that were opened before the launch. `discover`: files may join the set after start.
     pub fn new(rings: FaultRings, discover: bool) -> FaultProbe {
         let machine = Machine { identities: Identities::new(set::has_model_name), discover, text: Vec::new() };
-        FaultProbe {
-            rings,
-            order: Order::default(),
-            resolver: Resolver::default(),
-            machine,
-            drained: Mono(0),
-        }
+        FaultProbe { rings, order: Order::default(), resolver: Resolver::default(), machine, drained: Mono(0) }
     }
 
     /// Takes the artifacts as they are now; they are numbered by their place and only grow in number.

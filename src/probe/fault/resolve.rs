@@ -156,14 +156,7 @@ impl Resolver {
         due
     }
 
-    fn fault(
-        &mut self,
-        at: Mono,
-        kind: Kind,
-        pid: Pid,
-        address: u64,
-        outside: &mut dyn Outside,
-    ) -> Option<Fault> {
+    fn fault(&mut self, at: Mono, kind: Kind, pid: Pid, address: u64, outside: &mut dyn Outside) -> Option<Fault> {
         let mut behind = self.spaces.at(pid, address);
         if behind.is_none() && self.read_at.get(&pid).is_none_or(|read| at.since(*read) >= REREAD_NS) {
             self.read_at.insert(pid, at);
@@ -376,7 +369,10 @@ mod tests {
         stream.fault(7, 0x1000);
         assert!(stream.resolver.doubtful(Mono(stream.now)).is_empty());
         assert_eq!(stream.resolver.doubtful(Mono(stream.now + RECONCILE_NS)), [7]);
-        assert!(stream.resolver.doubtful(Mono(stream.now + 3 * RECONCILE_NS)).is_empty(), "it has touched nothing since");
+        assert!(
+            stream.resolver.doubtful(Mono(stream.now + 3 * RECONCILE_NS)).is_empty(),
+            "it has touched nothing since"
+        );
     }
 
     #[test]
@@ -390,10 +386,10 @@ mod tests {
         world.artifacts.insert(b"/found.gguf", 4);
         stream.resolver.forget_artifacts();
         let settled = stream.resolver.settled(Mono(100), &mut world);
-        assert_eq!(settled.iter().map(|fault| (fault.at.0, Some(fault.place))).collect::<Vec<_>>(), [(
-            3,
-            artifact(4, 0x1008)
-        )]);
+        assert_eq!(
+            settled.iter().map(|fault| (fault.at.0, Some(fault.place))).collect::<Vec<_>>(),
+            [(3, artifact(4, 0x1008))]
+        );
         let settled = stream.resolver.settled(Mono(10 + WAIT_NS), &mut world);
         assert_eq!(settled.len(), 1);
         assert_eq!(settled[0].place, Place::OtherFile);

@@ -40,8 +40,7 @@ impl ResidencyProbe {
                 continue;
             }
             let mut kernel = Kernel::new(Arc::clone(&artifact.file));
-            let mut look =
-                Look { cache: &mut kernel, cachestat: verdict.cachestat, page_size: page_size(), deadline };
+            let mut look = Look { cache: &mut kernel, cachestat: verdict.cachestat, page_size: page_size(), deadline };
             let mut enter = |tensor, resident_bytes| {
                 found.push(TensorResidency { artifact: ArtifactId(index), tensor, resident_bytes });
             };
