@@ -15,6 +15,7 @@ pub mod mask;
 pub mod mounts;
 pub mod pressure;
 pub mod software;
+pub mod storage;
 
 use std::path::{Path, PathBuf};
 

@@ -26,8 +26,10 @@ use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs};
 use crate::metric::Metric;
+use crate::probe::around::Around;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
 use crate::run::Meta;
@@ -111,6 +113,7 @@ impl Prepared {
             cost: None,
             losses: Vec::new(),
             faults: None,
+            storage: Vec::new(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
@@ -148,6 +151,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             }
         }
     }
+    let mut around = Around::new(&mounts);
+    around.storage.follow(&artifacts);
+    around.begin();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
     let faults = options.faults.map(|period| faults::Prepared::open(period, folder.as_ref()));
@@ -184,7 +190,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             process: ProcessProbe::new(),
             mapping: MappingProbe::new(set::has_model_name),
             residency,
+            pagetable: PageTableProbe::new(),
             counters,
+            around,
         },
         discover,
         faults,
@@ -240,7 +248,6 @@ fn absent_by_design() -> Vec<Absent> {
     let devices =
         [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
     let unprobed = [
-        Metric::ResidentPayloadLowBytes,
         Metric::RssHighWaterLowBytes,
         Metric::RssHighWaterHighBytes,
         Metric::CgroupBytes,
@@ -254,19 +261,6 @@ fn absent_by_design() -> Vec<Absent> {
         Metric::AnonHugeBytes,
         Metric::ArtifactResidentBytes,
         Metric::HostAvailableBytes,
-        Metric::RunWaitNs,
-        Metric::IoWaitNs,
-        Metric::PressureCpuSomeNs,
-        Metric::PressureIoSomeNs,
-        Metric::PressureIoFullNs,
-        Metric::PressureMemorySomeNs,
-        Metric::PressureMemoryFullNs,
-        Metric::CgroupPressureCpuSomeNs,
-        Metric::CgroupPressureIoSomeNs,
-        Metric::CgroupPressureMemorySomeNs,
-        Metric::StorageReadBytes,
-        Metric::StorageReads,
-        Metric::StorageBusyNs,
     ]
     .map(|metric| (metric, "this version does not measure it"));
     let absent = devices.into_iter().chain(unprobed);

@@ -492,6 +492,13 @@ impl Recorder {
         for figure in self.probes.process.figures() {
             offer(Scope::Process(figure.pid), figure.metric, figure.value);
         }
+        for (index, given) in self.probes.around.storage.figures() {
+            offer(Scope::Storage(index), "read_bytes", given.read_bytes);
+            offer(Scope::Storage(index), "reads", given.reads);
+            if let Some(busy) = given.busy_ns {
+                offer(Scope::Storage(index), "busy_ns", busy);
+            }
+        }
         // They have no end at which their last figures would be wanted, and many tensors make them dear.
         if !at_mark && t.0.saturating_sub(self.artifacts_told.0) < detail::APART_NS {
             return;
@@ -500,6 +507,11 @@ impl Recorder {
         for file in self.probes.residency.files(self.clock.start().plus(t.0.max(0) as u64)) {
             if let Ok(resident) = file.resident {
                 offer(Scope::Artifact(file.artifact), "resident_bytes", resident);
+            }
+        }
+        if at_mark || self.probes.residency.is_withheld() {
+            for file in self.probes.pagetable.files() {
+                offer(Scope::Artifact(file.artifact), "resident_low_bytes", file.low);
             }
         }
         for file in self.probes.mapping.files(&self.artifacts) {
@@ -541,6 +553,7 @@ impl Recorder {
                 self.meta.losses.extend(faults.losses());
                 self.meta.faults = Some(faults.samples());
             }
+            self.meta.storage = self.probes.around.storage.boundaries().to_vec();
             folder.meta(&self.meta);
         }
     }

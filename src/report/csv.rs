@@ -4,12 +4,13 @@
 //! Columns, in this order: what became of the stage (`stage` … `sampled_ns`); each metric at the mark, under its own
 //! name; `delta_<counter>` since the previous mark; `change_<gauge>`, signed, since the previous mark;
 //! `peak_<gauge>_low`, `_high`, `_basis` over start → mark; `span_peak_<gauge>_…` over previous mark → mark; the host
-//! account's two bounds.
+//! account's two bounds; the ratios of [`crate::account::ratios`], as decimal numbers.
 
 use std::io::Write;
 
 use csv::{Terminator, WriterBuilder};
 
+use crate::account::ratios::RATIOS;
 use crate::account::{Peak, StageRow, StageTable};
 use crate::metric::{ALL, Metric};
 
@@ -19,8 +20,10 @@ use super::text::plain;
 pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
     writer.write_record(header())?;
+    let mut previous = None;
     for row in &table.rows {
-        writer.write_record(cells(row))?;
+        writer.write_record(cells(row, previous))?;
+        previous = Some(row);
     }
     writer.flush()?;
     Ok(())
@@ -39,10 +42,11 @@ pub fn header() -> Vec<String> {
         }
     }
     header.extend(["host_bytes_low", "host_bytes_high"].map(str::to_owned));
+    header.extend(RATIOS.iter().map(|ratio| ratio.name.to_owned()));
     header
 }
 
-fn cells(row: &StageRow) -> Vec<String> {
+fn cells(row: &StageRow, previous: Option<&StageRow>) -> Vec<String> {
     let outcome = &row.outcome;
     let mut cells = vec![text(&outcome.stage), word(&outcome.status), text(&outcome.reason)];
     cells.push(cell(outcome.begin.map(|at| at.0)));
@@ -59,6 +63,7 @@ fn cells(row: &StageRow) -> Vec<String> {
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.peak(metric))));
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.span_peak(metric))));
     cells.extend([cell(row.host_low), cell(row.host_high)]);
+    cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, previous))));
     cells
 }
 
@@ -129,11 +134,11 @@ mod tests {
             host_low: Some(1),
             host_high: None,
         };
-        assert_eq!(cells(&row).len(), names.len());
+        assert_eq!(cells(&row, None).len(), names.len());
         let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
-        assert!(text.ends_with(",1,\r\n"));
+        assert!(text.ends_with(",1,,\r\n"));
         let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
         assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
     }

@@ -9,6 +9,7 @@ use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
 use crate::event::{Found, text_of};
+use crate::host::storage::Boundary;
 use crate::host::{self, ConditionNow, Host, Mounts, Roots};
 use crate::metric::Metric;
 use crate::probe::residency::Trust;
@@ -54,6 +55,9 @@ pub struct Meta {
     /// Of runs with `--faults`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<super::faults::FaultSamples>,
+    /// The devices and mounts behind the artifacts.
+    #[serde(default)]
+    pub storage: Vec<Boundary>,
 }
 
 /// One artifact of the set.

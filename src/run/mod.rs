@@ -35,6 +35,8 @@ pub const TOUCHED_PNG: &str = "touched.png";
 pub enum Scope {
     Process(Pid),
     Artifact(ArtifactId),
+    /// An entry of `run.json`'s `storage`, by its index.
+    Storage(usize),
 }
 
 /// One row of `detail.csv`.
