@@ -31,6 +31,8 @@ use crate::watch::{self, Observed, Seen};
 
 /// The closer look at a mark: a loader may be waiting for it.
 const LOOK: Duration = Duration::from_millis(50);
+/// What is left of it is for the tensors, and in any case so many nanoseconds.
+const LEAST_FOR_TENSORS: u64 = 5_000_000;
 /// The first look at an artifact that was found after start.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
@@ -438,7 +440,8 @@ impl Recorder {
             self.write(&Event { at: t, uncertainty_ns: Some(0), what });
         }
         if let (Some(faults), Closeness::Mark { limit }) = (&self.faults, closeness) {
-            let deadline = look.began.plus(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            let limit = look.began.plus(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            let deadline = limit.max(Mono::now().plus(LEAST_FOR_TENSORS));
             faults.residency(t, self.probes.residency.tensors(&self.artifacts, deadline));
         }
         self.details(t, matches!(closeness, Closeness::Mark { .. }));
