@@ -266,11 +266,14 @@ fn footnotes(run: &Run) -> Vec<String> {
     if samples.kernel == Some(false) {
         first.push("without faults in the kernel (kernel.perf_event_paranoid)".to_owned());
     }
-    let blank = "what is blank may have been touched: between two samples, through pages that a neighbour's fault mapped too \
-                 (fault-around, large folios),";
+    let between = if samples.minor_period > 1 { "between two samples, " } else { "" };
+    let blank = format!(
+        "what is blank may have been touched: {between}through pages that a neighbour's fault mapped too (fault-around, \
+         large folios),"
+    );
     let unseen = "or inside get_user_pages (MAP_POPULATE, mlock, O_DIRECT into fresh memory), which perf does not see; what \
                   read() copies is not mapped";
-    vec![first.join(" · "), blank.to_owned(), unseen.to_owned()]
+    vec![first.join(" · "), blank, unseen.to_owned()]
 }
 
 #[cfg(test)]
