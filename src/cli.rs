@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
 
@@ -186,6 +187,7 @@ impl RunArgs {
             interval: self.interval,
             quiet: self.quiet,
             output_log: !self.no_output_log,
+            stream: Choice::from_environment(),
             argv: self.argv,
         })
     }

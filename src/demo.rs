@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use stagemark_fixtures::models::{self, Fill};
 
+use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 
 const PAYLOAD: u64 = 512 << 20;
@@ -49,6 +50,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         interval: Duration::from_millis(20),
         quiet: false,
         output_log: true,
+        stream: Choice::Usual,
         argv,
     })
 }

@@ -5,6 +5,7 @@ pub mod mapping;
 pub mod process;
 pub mod residency;
 pub mod ring;
+pub mod stream;
 
 use crate::metric::{Metric, Values};
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::kernel::Kernel;
 use crate::artifact::Artifact;
 use crate::clock::Mono;
 use crate::launch::tree::{Sighting, Tree};
@@ -11,12 +12,15 @@ use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
+use crate::probe::stream::Record;
 use crate::probe::{Absences, Reading};
 
 /// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
 const RESIDENCY_PER_MILLE: f64 = 17.5;
 /// …and a tick's at most, where ticks are far apart.
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
+/// The same in a glance.
+const RESIDENCY_GLANCE: Duration = Duration::from_micros(100);
 /// Mapping work a tick…
 const MAPPING: Duration = Duration::from_micros(200);
 /// …and while a stage waits for a mapping: its time is worth more looking.
@@ -29,6 +33,8 @@ pub enum Closeness {
     Tick { interval: Duration, mapping_pending: bool },
     /// Everything anew, as far as it goes in this time: at a mark, for which a loader may be waiting.
     Mark { limit: Duration },
+    /// Nothing that may take long: beside a mapping that the kernel recorded, for which nobody waits.
+    Glance,
 }
 
 /// The probes over one launch.
@@ -38,6 +44,7 @@ pub struct Probes {
     pub mapping: MappingProbe,
     pub residency: ResidencyProbe,
     pub counters: Counters,
+    pub kernel: Option<Kernel>,
 }
 
 /// What a look found.
@@ -53,15 +60,37 @@ pub struct Look {
 }
 
 impl Probes {
+    /// Takes what the kernel recorded since the last time, and puts it together with what the last sweep saw and what
+    /// `sightings` has from readings of maps since. Without its records only the sweep's own come out.
+    pub fn hear_kernel(&mut self, artifacts: &[Artifact], swept: Vec<Sighting>, sightings: &mut Vec<Sighting>) {
+        let Some(kernel) = &mut self.kernel else { return sightings.extend(swept) };
+        let (records, lost) = kernel.take(artifacts);
+        if lost {
+            self.tree.records_lost();
+            self.mapping.rescan();
+        }
+        let lives = records.iter().filter_map(|(at, record)| match record {
+            Record::Life(life) => Some((*at, life.clone())),
+            Record::Map(_) => None,
+        });
+        let lives: Vec<_> = lives.collect();
+        sightings.extend(self.tree.merge(lives, swept));
+        self.mapping.heed(&self.tree, artifacts, &records, sightings);
+    }
+
     /// Looks at everything once.
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
-        let mut sightings = self.tree.sweep(began);
+        let swept = self.tree.sweep(began);
         let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
+        let mut sightings = Vec::new();
+        self.hear_kernel(artifacts, swept, &mut sightings);
         let mapping = match closeness {
+            Closeness::Glance => self.mapping.glance(&self.tree, artifacts),
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {
-                self.mapping.tick(&self.tree, artifacts, if mapping_pending { MAPPING_PENDING } else { MAPPING })
+                let by_looking_alone = mapping_pending && self.kernel.is_none();
+                self.mapping.tick(&self.tree, artifacts, if by_looking_alone { MAPPING_PENDING } else { MAPPING })
             }
         };
         sightings.extend(mapping.changes);
@@ -71,6 +100,7 @@ impl Probes {
                 let spent = Duration::from_nanos(Mono::now().since(began));
                 self.residency.look(limit.saturating_sub(spent))
             }
+            Closeness::Glance => self.residency.tick(RESIDENCY_GLANCE),
             Closeness::Tick { interval, .. } => {
                 self.residency.tick(interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST))
             }

@@ -6,7 +6,8 @@
 //! ```text
 //! main      launch: start, signals, reaping            ─┐
 //! log       one a stream: lines                         ├─► channel ─► recorder: ticks, marks, rows
-//! notify    the notification socket                    ─┘
+//! notify    the notification socket                    ─┤
+//! stream    the kernel's records wait to be taken      ─┘
 //! ```
 //!
 //! Nothing here can harm the command: a recorder that fails, panics or is killed leaves the main thread and the output
@@ -17,6 +18,7 @@ mod cost;
 mod detail;
 mod discover;
 mod folder;
+mod kernel;
 mod look;
 mod options;
 mod pace;

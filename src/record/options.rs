@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::folder::FolderError;
 use crate::event::text_of;
 use crate::launch::StartError;
+use crate::probe::stream::Choice;
 use crate::stage::file::hint;
 use crate::stage::{StageError, StageFile};
 use crate::watch::is_stage_name;
@@ -33,6 +34,8 @@ pub struct Options {
     pub interval: Duration,
     pub quiet: bool,
     pub output_log: bool,
+    /// How the kernel's records are taken. No option of the command line.
+    pub stream: Choice,
     pub argv: Vec<OsString>,
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::cost::Meter;
 use super::folder::Folder;
+use super::kernel::{self, Kernel};
 use super::look::Probes;
 use super::options::{Options, ProfileError};
 use super::recorder::{Recorder, Setup};
@@ -29,8 +30,10 @@ use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
+use crate::probe::stream::{Stream, StreamWatch};
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
+use crate::run::sources::Sources;
 use crate::stage::Matcher;
 use crate::sys::process::{exit_on_abort, outlive_aborts};
 use crate::watch::{self, Observed, Seen, log, notify, unseen};
@@ -104,6 +107,7 @@ impl Prepared {
             stages_digest: stages.digest(),
             until: options.until.clone().or_else(|| stages.until.clone()),
             stages,
+            sources: Sources::default(),
             absent: absent_by_design(),
             warnings,
             exit: None,
@@ -148,6 +152,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     }
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
+    let stream = Stream::open(options.stream, set::has_model_name, &artifacts);
+    meta.sources = kernel::sources(&stream);
     drop(reserve);
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
@@ -161,7 +167,13 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     outlive_aborts();
     let clock = Clock::new(started.start);
     meta.start_monotonic_ns = started.start.0;
-    let tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
+    let mut tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
+    let kernel = stream.ok().map(|stream| Kernel::new(stream, &artifacts));
+    if kernel.is_some() {
+        tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
+    }
+    let recorded =
+        kernel.as_ref().and_then(|kernel| kernel.watch(sender.clone()).map_err(|why| warnings.push(why)).ok());
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
@@ -180,6 +192,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             mapping: MappingProbe::new(set::has_model_name),
             residency,
             counters,
+            kernel,
         },
         discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
         artifacts,
@@ -201,6 +214,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     }
     logs.into_iter().for_each(log::LogWatch::finish);
     notified.into_iter().for_each(notify::NotifyWatch::finish);
+    recorded.into_iter().for_each(StreamWatch::finish);
     if outputs.log_bytes_lost() > 0 {
         let what = Observed::Event(watch::lost(&format!("{} bytes of output", outputs.log_bytes_lost())));
         // The recorder may have failed; the command's end is told all the same.

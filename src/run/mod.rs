@@ -5,6 +5,7 @@
 
 pub mod meta;
 pub mod rows;
+pub mod sources;
 
 use std::path::{Path, PathBuf};
 

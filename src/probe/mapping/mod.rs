@@ -3,8 +3,12 @@
 //! Maps is dear (about 1 µs a mapping) and holds up the target's own mmap calls, so it is read when a process's size
 //! moved, and in a slow rotation for what does not show in the size (mprotect, a mapping over a reserved range). What a
 //! reading cost is paid off by the budgets of later ticks.
+//!
+//! Where the kernel's records come too ([`MappingProbe::heed`]), they say what was mapped and when, and maps is read
+//! when one names an artifact, and of processes that hold some when their size moved.
 
 mod identity;
+mod records;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -18,6 +22,7 @@ use crate::clock::Mono;
 use crate::event::{Pid, What};
 use crate::launch::tree::{Process, ProcessKey, Sighting, Tree};
 use crate::metric::Metric;
+use crate::probe::stream::MapRecord;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
 use identity::Identities;
@@ -45,6 +50,10 @@ pub struct FileMapping {
 
 /// One process of the rotation is read so often, if nothing else is wanted.
 const ROTATION_NS: u64 = 200_000_000;
+/// The same where the kernel's records tell of what is mapped: what is left is a mapping that another took the place of.
+const ROTATION_BESIDE_RECORDS_NS: u64 = 1_000_000_000;
+/// A glance reads what takes no longer than this, as far as is known, and in all no more than twice as long.
+const GLANCE_NS: u64 = 100_000;
 /// A process's mappings are not read again before so many times what the last reading took…
 const REST: u64 = 20;
 /// … or fewer, down to this many, where the caller's budget is larger than the usual one.
@@ -76,6 +85,8 @@ struct Watched {
     image: u32,
     size: u64,
     cost_ns: u64,
+    /// How many artifacts there were then.
+    knew: usize,
     /// Something may have changed since.
     wanted: bool,
     holdings: BTreeMap<ArtifactId, Holding>,
@@ -104,6 +115,11 @@ pub struct MappingProbe {
     open_credit_ns: i64,
     last_tick: Option<Mono>,
     last_turn: Mono,
+    /// Whether the kernel's records come too.
+    by_records: bool,
+    /// What processes map by their records that no sweep has seen, or not yet.
+    strangers: HashMap<Pid, BTreeMap<ArtifactId, Holding>>,
+    unclaimed: Vec<(Mono, MapRecord)>,
     text: Vec<u8>,
 }
 
@@ -120,6 +136,9 @@ impl MappingProbe {
             open_credit_ns: OPEN_MOST_SAVED_NS,
             last_tick: None,
             last_turn: Mono(0),
+            by_records: false,
+            strangers: HashMap::new(),
+            unclaimed: Vec::new(),
             text: Vec::new(),
         }
     }
@@ -143,9 +162,13 @@ impl MappingProbe {
             }
             credit -= self.read_if_due(key, artifacts, rest, &mut found);
         }
+        let by_records = self.by_records;
+        let due = |watched: &Watched| {
+            watched.read_at.is_some_and(|at| at < now) && (!by_records || !watched.holdings.is_empty())
+        };
         if credit > 0
-            && now.since(self.last_turn) >= ROTATION_NS
-            && let Some(key) = self.in_need(tree, |watched| watched.read_at.is_some_and(|at| at < now)).first()
+            && now.since(self.last_turn) >= if by_records { ROTATION_BESIDE_RECORDS_NS } else { ROTATION_NS }
+            && let Some(key) = self.in_need(tree, due).first()
         {
             credit -= self.read_if_due(*key, artifacts, rest, &mut found);
             self.last_turn = now;
@@ -179,6 +202,21 @@ impl MappingProbe {
         found
     }
 
+    /// Looks only where that is known to be quick, for the sample beside a mapping that a record told of.
+    pub fn glance(&mut self, tree: &Tree, artifacts: &[Artifact]) -> MappingReading {
+        let now = Mono::now();
+        let mut found = MappingReading::default();
+        self.follow(tree, artifacts, now, &mut found);
+        for key in self.in_need(tree, |watched| watched.wanted && (1..=GLANCE_NS).contains(&watched.cost_ns)) {
+            if Mono::now().since(now) > GLANCE_NS {
+                break;
+            }
+            self.read(key, artifacts, &mut found);
+        }
+        self.conclude(artifacts, &mut found);
+        found
+    }
+
     /// The mapped part of each artifact as last read.
     pub fn files(&self, artifacts: &[Artifact]) -> Vec<FileMapping> {
         let files = self.mapped.iter().zip(artifacts).enumerate();
@@ -193,21 +231,16 @@ impl MappingProbe {
 
     /// Keeps up with the tree and the set.
     fn follow(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, found: &mut MappingReading) {
-        if self.identities.learn(artifacts) {
-            // What was nobody's mapping may be one of the new artifacts'.
-            for watched in self.watched.values_mut() {
-                watched.wanted = true;
-                watched.descriptors_at = None;
-            }
-            self.stale = true;
-        }
+        self.learn(artifacts);
         for process in tree.processes().filter(|process| !process.has_ended) {
             let watched = self.watched.entry(process.key).or_insert_with(|| Watched {
                 born_after: Some(process.born_after),
                 wanted: true,
+                holdings: self.strangers.remove(&process.key.pid).unwrap_or_default(),
                 ..Watched::default()
             });
-            watched.wanted |= watched.size != process.stat.vsize || watched.image != process.image;
+            let moved = watched.size != process.stat.vsize && (!self.by_records || !watched.holdings.is_empty());
+            watched.wanted |= moved || watched.image != process.image;
             watched.size = process.stat.vsize;
             if watched.image != process.image || watched.label.is_empty() {
                 watched.image = process.image;
@@ -219,13 +252,33 @@ impl MappingProbe {
         let gone: Vec<ProcessKey> = self.watched.keys().filter(|key| !is_there(key)).copied().collect();
         for key in gone {
             let Some(watched) = self.watched.remove(&key) else { continue };
-            let unread = watched.unread_before(now);
+            let end = tree.end_of(key.pid).filter(|end| watched.read_at.is_none_or(|read| *end >= read));
+            let (at, unread) = end.map_or((now, watched.unread_before(now)), |end| (end, Some(0)));
             for artifact in watched.holdings.into_keys() {
                 let what = What::Unmapped { pid: key.pid, artifact };
-                found.changes.push((now, unread, what));
+                found.changes.push((at, unread, what));
                 self.stale = true;
             }
         }
+    }
+
+    /// Takes new artifacts in; says whether there were any.
+    fn learn(&mut self, artifacts: &[Artifact]) -> bool {
+        let are_new = self.identities.learn(artifacts);
+        if are_new {
+            // What was nobody's mapping may be one of the new artifacts'.
+            for watched in self.watched.values_mut() {
+                watched.wanted = true;
+                watched.descriptors_at = None;
+            }
+            self.stale = true;
+        }
+        are_new
+    }
+
+    /// The files that were found since the last look.
+    pub fn take_discovered(&mut self) -> Vec<PathBuf> {
+        self.identities.take_discovered()
     }
 
     /// The processes for which `wanted` holds, those read longest ago first.
@@ -261,6 +314,7 @@ impl MappingProbe {
         let cost = at.since(begin);
         let unread = watched.unread_before(at);
         (watched.read_at, watched.cost_ns, watched.wanted) = (Some(begin), cost, false);
+        watched.knew = artifacts.len();
         watched.unread = match outcome {
             // The tree will tell its end.
             Ok(()) | Err(Unread::Gone) => None,
