@@ -150,11 +150,13 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             }
         }
     }
+    // Rings take a descriptor a CPU: with these, the launch's threads have some left too.
+    let spare = reserve();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
     let stream = Stream::open(options.stream, set::has_model_name, &artifacts);
     meta.sources = kernel::sources(&stream);
-    drop(reserve);
+    drop((reserve, spare));
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
         Err(error) => {

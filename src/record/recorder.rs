@@ -79,6 +79,8 @@ pub struct Recorder {
     /// The last sample with a process in it.
     last_alive: Option<At>,
     first_mapping_seen: bool,
+    /// The marks so far, each with the sample beside it.
+    beside: Vec<(At, At)>,
     /// Processes whose end is recorded: the supervisor and the tree both see it.
     gone: HashSet<Pid>,
     /// The command lines that ran, as far as they are few.
@@ -160,6 +162,7 @@ impl Recorder {
             artifacts_told: At(i64::MIN),
             last_alive: None,
             first_mapping_seen: false,
+            beside: Vec::new(),
             gone: HashSet::new(),
             argvs: Vec::new(),
             stopped: false,
@@ -353,7 +356,9 @@ impl Recorder {
             let exec = What::Exec { pid, argv: self.meta.argv.clone() };
             marks = self.happened(self.clock.start(), Some(0), exec);
         }
+        // A history tells each end once, and may tell it when its number is another's.
         if let What::Gone { pid, .. } = event.what
+            && self.probes.kernel.is_none()
             && !self.gone.insert(pid)
         {
             return Vec::new();
@@ -429,8 +434,10 @@ impl Recorder {
             for mut event in found {
                 if let (What::Mark(mark), Some(sample)) = (&mut event.what, &sample) {
                     // What was heard after the launch was over has the values from before.
-                    let before = stage::is_over(sample) && stage::outlives_the_launch(mark.evidence);
-                    mark.sampled = self.last_alive.filter(|_| before).or(Some(sample.t));
+                    let heard_late = stage::outlives_the_launch(mark.evidence) || mark.evidence == Evidence::Mapping;
+                    let before = stage::is_over(sample) && heard_late;
+                    let taken = self.last_alive.filter(|_| before).unwrap_or(sample.t);
+                    mark.sampled = Some(self.beside(event.at, taken));
                 }
                 self.write(&event);
                 if let What::Mark(mark) = event.what
@@ -445,6 +452,15 @@ impl Recorder {
             self.flush();
             self.waiting.clear();
         }
+    }
+
+    /// The sample that stands beside a mark: this one, or an earlier one that stands beside a later mark already, where
+    /// this one was heard of after that. So what happened between two marks is never less than nothing.
+    fn beside(&mut self, mark: At, taken: At) -> At {
+        let later = self.beside.iter().filter(|(at, _)| *at > mark).map(|(_, sample)| *sample);
+        let taken = later.fold(taken, At::min);
+        self.beside.push((mark, taken));
+        taken
     }
 
     /// Nobody waits for a mapping to be marked, and the sample beside it is worth the more the sooner it is taken.

@@ -3,6 +3,7 @@
 pub mod csv;
 pub mod folder;
 pub mod plot;
+mod sources;
 pub mod terminal;
 pub mod text;
 mod units;

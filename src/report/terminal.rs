@@ -73,6 +73,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     stale_residency(&mut page, table);
     host_account(&mut page, table);
     absences(&mut page, run, table);
+    super::sources::sentence(&run.meta).iter().for_each(|sentence| page.line(sentence));
     page.blank();
     page.line(&words::condition(run));
     page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));

@@ -306,11 +306,14 @@ impl Tree {
             }
             LifeRecord::Exec { pid, comm } => {
                 if history.living(pid).is_none() {
-                    if !is_member(pid) {
-                        return;
-                    }
-                    // A sweep has told its birth.
+                    // Its birth was lost, or it was a stranger's.
+                    let Some(process) = self.processes.get(&pid) else { return };
+                    let parent = process.stat.parent;
                     history.begin(pid, Life::new(at, None));
+                    let since_start =
+                        history.lives.get(&self.root).and_then(|lives| lives.first()).map(|life| life.born);
+                    let window = since_start.map(|start| at.since(start));
+                    history.told.push((at, window, What::Born { pid, parent }));
                 }
                 if let Some(life) = history.living(pid) {
                     life.last_exec = Some(at);
@@ -366,12 +369,14 @@ impl Tree {
                 continue;
             }
             let still_there = self.processes.get(&pid).is_some_and(|process| !process.has_ended);
-            if status.is_none() && still_there && sweep < history.sweeps {
-                if let Some(life) = history.last(pid).filter(|life| life.ended == Some(at)) {
-                    // Not its end, but that of its events: it runs a program that may not be watched.
-                    (life.ended, life.threads) = (None, None);
-                    continue;
-                }
+            if status.is_none()
+                && still_there
+                && sweep < history.sweeps
+                && let Some(life) = history.last(pid).filter(|life| life.ended == Some(at))
+            {
+                // Not its end, but that of its events: it runs a program that may not be watched.
+                (life.ended, life.threads) = (None, None);
+                continue;
             }
             if status.is_some() {
                 history.statuses.remove(&pid);

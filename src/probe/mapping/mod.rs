@@ -69,10 +69,18 @@ const OPEN_SHARE: u64 = 100;
 const OPEN_MOST_SAVED_NS: i64 = 1_000_000;
 
 /// What one process maps of one artifact.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Holding {
     ranges: Ranges,
     permissions: String,
+    /// When it was last known to.
+    seen: Mono,
+}
+
+impl Holding {
+    fn differs(&self, other: &Holding) -> bool {
+        self.ranges != other.ranges || self.permissions != other.permissions
+    }
 }
 
 /// What is known of one process.
@@ -233,11 +241,10 @@ impl MappingProbe {
     fn follow(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, found: &mut MappingReading) {
         self.learn(artifacts);
         for process in tree.processes().filter(|process| !process.has_ended) {
-            let watched = self.watched.entry(process.key).or_insert_with(|| Watched {
-                born_after: Some(process.born_after),
-                wanted: true,
-                holdings: self.strangers.remove(&process.key.pid).unwrap_or_default(),
-                ..Watched::default()
+            let watched = self.watched.entry(process.key).or_insert_with(|| {
+                let holdings = self.strangers.remove(&process.key.pid).unwrap_or_default();
+                self.stale |= !holdings.is_empty();
+                Watched { born_after: Some(process.born_after), wanted: true, holdings, ..Watched::default() }
             });
             let moved = watched.size != process.stat.vsize && (!self.by_records || !watched.holdings.is_empty());
             watched.wanted |= moved || watched.image != process.image;
@@ -252,11 +259,11 @@ impl MappingProbe {
         let gone: Vec<ProcessKey> = self.watched.keys().filter(|key| !is_there(key)).copied().collect();
         for key in gone {
             let Some(watched) = self.watched.remove(&key) else { continue };
-            let end = tree.end_of(key.pid).filter(|end| watched.read_at.is_none_or(|read| *end >= read));
-            let (at, unread) = end.map_or((now, watched.unread_before(now)), |end| (end, Some(0)));
-            for artifact in watched.holdings.into_keys() {
+            let end = tree.end_of(key.pid).unwrap_or(now);
+            for (artifact, holding) in watched.holdings {
                 let what = What::Unmapped { pid: key.pid, artifact };
-                found.changes.push((at, unread, what));
+                let at = if end >= holding.seen { end } else { now };
+                found.changes.push((at, Some(at.since(holding.seen)), what));
                 self.stale = true;
             }
         }
@@ -307,7 +314,7 @@ impl MappingProbe {
         let Some(watched) = self.watched.get_mut(&key) else { return 0 };
         let outcome = maps::read(key.pid, &mut self.text);
         let holdings = match &outcome {
-            Ok(()) => holdings(&self.text, key.pid, artifacts, &mut self.identities),
+            Ok(()) => holdings(&self.text, key.pid, artifacts, &mut self.identities, begin),
             Err(_) => BTreeMap::new(),
         };
         let at = Mono::now();
@@ -320,20 +327,23 @@ impl MappingProbe {
             Ok(()) | Err(Unread::Gone) => None,
             Err(error) => Some(format!("{}: its /proc/PID/maps cannot be read: {error}", watched.label)),
         };
-        let mut tell = |what| found.changes.push((at, unread, what));
+        let mut tell = |what, unread| found.changes.push((at, unread, what));
         for (artifact, holding) in &holdings {
-            if watched.holdings.get(artifact) != Some(holding) {
-                tell(What::Mapped {
+            if watched.holdings.get(artifact).is_none_or(|before| before.differs(holding)) {
+                let what = What::Mapped {
                     pid: key.pid,
                     artifact: *artifact,
                     bytes: holding.ranges.len(),
                     permissions: holding.permissions.clone(),
-                });
+                };
+                // It cannot have been so while it was known to be otherwise.
+                let since = watched.holdings.get(artifact).map(|before| at.since(before.seen));
+                tell(what, since.or(unread).min(unread.or(since)));
                 self.stale = true;
             }
         }
-        for artifact in watched.holdings.keys().filter(|artifact| !holdings.contains_key(artifact)) {
-            tell(What::Unmapped { pid: key.pid, artifact: *artifact });
+        for (artifact, before) in watched.holdings.iter().filter(|(artifact, _)| !holdings.contains_key(artifact)) {
+            tell(What::Unmapped { pid: key.pid, artifact: *artifact }, Some(at.since(before.seen)));
             self.stale = true;
         }
         watched.holdings = holdings;
@@ -441,6 +451,7 @@ fn holdings(
     pid: Pid,
     artifacts: &[Artifact],
     identities: &mut Identities,
+    seen: Mono,
 ) -> BTreeMap<ArtifactId, Holding> {
     let mut parts: BTreeMap<ArtifactId, Parts> = BTreeMap::new();
     // Neighbours are mostly parts of one file.
@@ -462,7 +473,7 @@ fn holdings(
         .into_iter()
         .map(|(id, (ranges, permissions))| {
             let permissions: Vec<_> = permissions.iter().map(|each| String::from_utf8_lossy(each)).collect();
-            (id, Holding { ranges: ranges.into_iter().collect(), permissions: permissions.join(",") })
+            (id, Holding { ranges: ranges.into_iter().collect(), permissions: permissions.join(","), seen })
         })
         .collect()
 }

@@ -5,7 +5,7 @@
 //! until its maps are read again, which a record asks for.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::{Holding, MappingProbe, Watched};
@@ -63,7 +63,7 @@ impl MappingProbe {
         let is_over = |pid: &Pid| tree.end_of(*pid);
         for (pid, holdings) in self.strangers.extract_if(|pid, _| is_over(pid).is_some()) {
             let Some(end) = is_over(&pid) else { continue };
-            changes.extend(holdings.into_keys().map(|artifact| (end, Some(0), What::Unmapped { pid, artifact })));
+            changes.extend(unmapped(pid, end, holdings));
         }
     }
 
@@ -84,7 +84,7 @@ impl MappingProbe {
             None => self.strangers.remove(&pid).unwrap_or_default(),
         };
         self.stale |= !holdings.is_empty();
-        changes.extend(holdings.into_keys().map(|artifact| (at, Some(0), What::Unmapped { pid, artifact })));
+        changes.extend(unmapped(pid, at, holdings));
     }
 
     fn mapped(
@@ -112,11 +112,13 @@ impl MappingProbe {
             Entry::Vacant(first) => {
                 first.insert(Later { first: at, last: at, ranges: Vec::new(), permissions: BTreeSet::new() });
                 let permissions = BTreeSet::from([map.permissions]);
+                let added =
+                    Later { first: at, last: at, ranges: vec![range.clone()], permissions: permissions.clone() };
                 match watched_of(&mut self.watched, tree, at, pid) {
                     Some(watched) if watched.read_at.is_some_and(|read| read >= at) && id.0 < watched.knew => {
                         read_since(watched, at, pid, id, range, permissions, changes);
                     }
-                    _ => self.add(tree, at, Some(0), (pid, id), vec![range], permissions, changes),
+                    _ => self.add(tree, (pid, id), added, changes),
                 }
                 return;
             }
@@ -128,14 +130,10 @@ impl MappingProbe {
     }
 
     fn tell_later(&mut self, tree: &Tree, later: Vec<((Pid, ArtifactId), Later)>, changes: &mut Vec<Sighting>) {
-        for (of, Later { first, last, ranges, permissions }) in later {
-            if ranges.is_empty() {
-                continue;
-            }
-            let read = watched_of(&mut self.watched, tree, last, of.0).and_then(|watched| watched.read_at);
-            if read.is_none_or(|read| read < last) {
-                let window = if ranges.len() == 1 { 0 } else { last.since(first) };
-                self.add(tree, last, Some(window), of, ranges, permissions, changes);
+        for (of, later) in later {
+            let read = watched_of(&mut self.watched, tree, later.last, of.0).and_then(|watched| watched.read_at);
+            if !later.ranges.is_empty() && read.is_none_or(|read| read < later.last) {
+                self.add(tree, of, later, changes);
             }
         }
     }
@@ -144,22 +142,22 @@ impl MappingProbe {
     fn add(
         &mut self,
         tree: &Tree,
-        at: Mono,
-        window: Option<u64>,
         (pid, artifact): (Pid, ArtifactId),
-        ranges: Vec<Range<u64>>,
-        permissions: BTreeSet<[u8; 4]>,
+        Later { first, last, ranges, permissions }: Later,
         changes: &mut Vec<Sighting>,
     ) {
-        let holdings = match watched_of(&mut self.watched, tree, at, pid) {
+        // Any of several may have been the last to add something.
+        let window = if ranges.len() == 1 { 0 } else { last.since(first) };
+        let holdings = match watched_of(&mut self.watched, tree, last, pid) {
             Some(watched) => {
                 watched.wanted = true;
                 &mut watched.holdings
             }
             None => self.strangers.entry(pid).or_default(),
         };
-        let nothing = || Holding { ranges: Ranges::default(), permissions: String::new() };
+        let nothing = || Holding { ranges: Ranges::default(), permissions: String::new(), seen: last };
         let holding = holdings.entry(artifact).or_insert_with(nothing);
+        holding.seen = holding.seen.max(first);
         let more = holding.ranges.union(&ranges.into_iter().collect());
         let words: Vec<String> = permissions.iter().map(text_of_permissions).collect();
         let known = holding.permissions.split(',').filter(|each| !each.is_empty()).map(str::to_owned);
@@ -168,11 +166,19 @@ impl MappingProbe {
         if more != holding.ranges || all != holding.permissions {
             (holding.ranges, holding.permissions) = (more, all.clone());
             let what = What::Mapped { pid, artifact, bytes: holding.ranges.len(), permissions: all };
-            changes.push((at, window, what));
+            changes.push((last, Some(window), what));
             self.stale = true;
             self.opened.insert(artifact);
         }
     }
+}
+
+/// What a process held until its address space ended, as far as it had not given it back before.
+fn unmapped(pid: Pid, at: Mono, holdings: BTreeMap<ArtifactId, Holding>) -> impl Iterator<Item = Sighting> {
+    let end = move |(artifact, holding): (ArtifactId, Holding)| {
+        (at, Some(at.since(holding.seen)), What::Unmapped { pid, artifact })
+    };
+    holdings.into_iter().map(end)
 }
 
 fn text_of_permissions(permissions: &[u8; 4]) -> String {
