@@ -70,6 +70,8 @@ impl Choice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRecord {
     pub pid: Pid,
+    /// Address.
+    pub start: u64,
     /// Of its first byte in the file, and how many there are.
     pub offset: u64,
     pub length: u64,
@@ -333,6 +335,7 @@ impl Interest {
                 }
                 return Some(Record::Map(MapRecord {
                     pid: pid(mapping.task.pid)?,
+                    start: mapping.addr,
                     offset: mapping.page_offset,
                     length: mapping.len,
                     permissions: permissions(extra.prot, extra.flags),

@@ -6,12 +6,18 @@ use std::time::Duration;
 use super::kernel::Kernel;
 use crate::artifact::Artifact;
 use crate::clock::Mono;
+use crate::event::What;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
+use crate::probe::around::Around;
+use crate::probe::available::AvailableProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
-use crate::probe::residency::ResidencyProbe;
+use crate::probe::rank::RankProbe;
+use crate::probe::residency::{Evicted, ResidencyProbe};
+use crate::probe::sharing::SharingProbe;
 use crate::probe::stream::Record;
 use crate::probe::{Absences, Reading};
 
@@ -21,6 +27,8 @@ const RESIDENCY_PER_MILLE: f64 = 17.5;
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
 /// The same in a glance.
 const RESIDENCY_GLANCE: Duration = Duration::from_micros(100);
+/// Of a closer look's time page tables take one part in so many at most, where residency is known.
+const PAGE_TABLE_PART: u32 = 5;
 /// Mapping work a tick…
 const MAPPING: Duration = Duration::from_micros(200);
 /// …and while a stage waits for a mapping: its time is worth more looking.
@@ -43,8 +51,13 @@ pub struct Probes {
     pub process: ProcessProbe,
     pub mapping: MappingProbe,
     pub residency: ResidencyProbe,
+    pub pagetable: PageTableProbe,
     pub counters: Counters,
     pub kernel: Option<Kernel>,
+    pub around: Around,
+    pub available: AvailableProbe,
+    pub sharing: SharingProbe,
+    pub ranks: RankProbe,
 }
 
 /// What a look found.
@@ -82,9 +95,14 @@ impl Probes {
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
         let swept = self.tree.sweep(began);
-        let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
+        let faults = self.counters.faults();
+        let mut readings = vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock()];
         let mut sightings = Vec::new();
         self.hear_kernel(artifacts, swept, &mut sightings);
+        let at_mark = matches!(closeness, Closeness::Mark { .. });
+        readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
+        readings.push(self.available.read());
+        self.ranks.tick(&self.tree);
         let mapping = match closeness {
             Closeness::Glance => self.mapping.glance(&self.tree, artifacts),
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
@@ -95,16 +113,40 @@ impl Probes {
         };
         sightings.extend(mapping.changes);
         readings.push(mapping.reading);
+        // The page tables take the residency's place where that is withheld, and of its time what it leaves.
+        let withheld = self.residency.is_withheld();
         let resident = match closeness {
             Closeness::Mark { limit } => {
-                let spent = Duration::from_nanos(Mono::now().since(began));
-                self.residency.look(limit.saturating_sub(spent))
+                // Parts of the time are for the whole artifacts and for what processes share.
+                let limit = limit * 6 / 10;
+                let left = |began: Mono| limit.saturating_sub(Duration::from_nanos(Mono::now().since(began)));
+                let share = if withheld { left(began) } else { limit / PAGE_TABLE_PART };
+                readings.push(self.pagetable.look(&self.mapping, artifacts, share));
+                self.residency.look(left(began))
             }
             Closeness::Glance => self.residency.tick(RESIDENCY_GLANCE),
             Closeness::Tick { interval, .. } => {
-                self.residency.tick(interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST))
+                let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
+                if withheld {
+                    readings.push(self.pagetable.tick(&self.mapping, artifacts, budget));
+                }
+                self.residency.tick(budget)
             }
         };
+
+        sightings.extend(resident.evicted.iter().map(|evicted| {
+            let Evicted { artifact, from, to, .. } = *evicted;
+            let what = What::Evicted { artifact, bytes: from - to, from, to };
+            (evicted.at, Some(evicted.uncertainty_ns), what)
+        }));
+        if let Closeness::Glance = closeness {
+            readings.push(whole_artifacts(&mut self.residency, RESIDENCY_GLANCE));
+        }
+        if let Closeness::Mark { limit } = closeness {
+            readings.push(whole_artifacts(&mut self.residency, limit / 10));
+            // What it may cost its targets is limited by itself, in CPU time; where others have the CPU it takes longer.
+            readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 2));
+        }
 
         let mut look = Look {
             began,
@@ -137,4 +179,14 @@ impl Probes {
         values.set(Metric::NonresidentPayloadBytes, nonresident);
         look
     }
+}
+
+/// The whole artifacts in memory, headers and padding included.
+fn whole_artifacts(residency: &mut ResidencyProbe, limit: Duration) -> Reading {
+    let mut reading = Reading::default();
+    match residency.whole(limit) {
+        Ok(bytes) => reading.values.set(Metric::ArtifactResidentBytes, bytes),
+        Err(reason) => reading.absences.push((Metric::ArtifactResidentBytes, reason)),
+    }
+    reading
 }

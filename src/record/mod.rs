@@ -15,10 +15,12 @@
 
 mod absence;
 mod cost;
+mod death;
 mod detail;
 mod discover;
 mod folder;
 mod kernel;
+mod lacking;
 mod look;
 mod options;
 mod pace;

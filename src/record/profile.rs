@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::cost::Meter;
+use super::death::DeathWatch;
 use super::folder::Folder;
 use super::kernel::{self, Kernel};
 use super::look::Probes;
@@ -26,10 +27,15 @@ use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs};
 use crate::metric::Metric;
+use crate::probe::around::Around;
+use crate::probe::available::AvailableProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
+use crate::probe::rank::RankProbe;
 use crate::probe::residency::ResidencyProbe;
+use crate::probe::sharing::SharingProbe;
 use crate::probe::stream::{Stream, StreamWatch};
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
@@ -111,8 +117,10 @@ impl Prepared {
             absent: absent_by_design(),
             warnings,
             exit: None,
+            death: None,
             cost: None,
             losses: Vec::new(),
+            storage: Vec::new(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
@@ -150,12 +158,16 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             }
         }
     }
+    let mut around = Around::new(&mounts);
+    around.storage.follow(&artifacts);
+    around.begin();
     // Rings take a descriptor a CPU: with these, the launch's threads have some left too.
-    let spare = reserve();
+    let spare = self::reserve();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
     let stream = Stream::open(options.stream, set::has_model_name, &artifacts);
     meta.sources = kernel::sources(&stream);
+    let deaths = DeathWatch::begin();
     drop((reserve, spare));
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
@@ -193,8 +205,13 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             process: ProcessProbe::new(),
             mapping: MappingProbe::new(set::has_model_name),
             residency,
+            pagetable: PageTableProbe::new(),
             counters,
             kernel,
+            around,
+            available: AvailableProbe::default(),
+            sharing: SharingProbe::new(),
+            ranks: RankProbe::default(),
         },
         discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
         artifacts,
@@ -206,6 +223,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         until: options.until.clone(),
         then: options.then,
         control: control.clone(),
+        deaths,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
 
@@ -250,7 +268,6 @@ fn absent_by_design() -> Vec<Absent> {
     let devices =
         [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
     let unprobed = [
-        Metric::ResidentPayloadLowBytes,
         Metric::RssHighWaterLowBytes,
         Metric::RssHighWaterHighBytes,
         Metric::CgroupBytes,
@@ -264,19 +281,6 @@ fn absent_by_design() -> Vec<Absent> {
         Metric::AnonHugeBytes,
         Metric::ArtifactResidentBytes,
         Metric::HostAvailableBytes,
-        Metric::RunWaitNs,
-        Metric::IoWaitNs,
-        Metric::PressureCpuSomeNs,
-        Metric::PressureIoSomeNs,
-        Metric::PressureIoFullNs,
-        Metric::PressureMemorySomeNs,
-        Metric::PressureMemoryFullNs,
-        Metric::CgroupPressureCpuSomeNs,
-        Metric::CgroupPressureIoSomeNs,
-        Metric::CgroupPressureMemorySomeNs,
-        Metric::StorageReadBytes,
-        Metric::StorageReads,
-        Metric::StorageBusyNs,
     ]
     .map(|metric| (metric, "this version does not measure it"));
     let absent = devices.into_iter().chain(unprobed);

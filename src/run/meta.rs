@@ -5,11 +5,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::death::Death;
 use super::sources::Sources;
 use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
 use crate::event::{Found, text_of};
+use crate::host::storage::Boundary;
 use crate::host::{self, ConditionNow, Host, Mounts, Roots};
 use crate::metric::Metric;
 use crate::probe::residency::Trust;
@@ -52,9 +54,15 @@ pub struct Meta {
     pub warnings: Vec<String>,
     /// `None` while the command runs, and for a run whose profiler was killed.
     pub exit: Option<Exit>,
+    /// A death before its time, and its likely cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub death: Option<Death>,
     pub cost: Option<Cost>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,
+    /// The devices and mounts behind the artifacts.
+    #[serde(default)]
+    pub storage: Vec<Boundary>,
 }
 
 /// One artifact of the set.

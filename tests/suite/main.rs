@@ -4,6 +4,7 @@
 mod artifacts;
 mod cli;
 mod folder;
+mod host;
 mod launch;
 mod loader;
 mod readme;
@@ -14,4 +15,4 @@ mod stages;
 mod stream;
 mod support;
 mod tree;
-mod truth;
+mod work;

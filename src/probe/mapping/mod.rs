@@ -25,7 +25,7 @@ use crate::metric::Metric;
 use crate::probe::stream::MapRecord;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
-use identity::Identities;
+pub(super) use identity::Identities;
 
 /// What a look at the mappings found.
 #[derive(Debug, Default)]
@@ -68,18 +68,40 @@ const OPEN_PERIOD_LATER_NS: u64 = 2_000_000_000;
 const OPEN_SHARE: u64 = 100;
 const OPEN_MOST_SAVED_NS: i64 = 1_000_000;
 
+/// Where one mapping of an artifact lies in a process, as its maps had it when last read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Addresses.
+    pub start: u64,
+    pub end: u64,
+    /// Of its first byte in the file.
+    pub offset: u64,
+    /// As maps shows them: for telling whether it is still the same mapping, not for telling of which file.
+    pub device: u64,
+    pub inode: u64,
+}
+
 /// What one process maps of one artifact.
 #[derive(Clone, Debug)]
 struct Holding {
     ranges: Ranges,
     permissions: String,
+    places: Vec<Place>,
     /// When it was last known to.
     seen: Mono,
 }
 
+/// Whether it is the same but for when that was seen.
+impl PartialEq for Holding {
+    fn eq(&self, other: &Holding) -> bool {
+        self.covers_the_same(other) && self.places == other.places
+    }
+}
+
 impl Holding {
-    fn differs(&self, other: &Holding) -> bool {
-        self.ranges != other.ranges || self.permissions != other.permissions
+    /// Whether the same bytes are mapped in the same way, wherever.
+    fn covers_the_same(&self, other: &Holding) -> bool {
+        (&self.ranges, &self.permissions) == (&other.ranges, &other.permissions)
     }
 }
 
@@ -118,6 +140,8 @@ pub struct MappingProbe {
     /// The union over the processes, by artifact.
     mapped: Vec<Ranges>,
     stale: bool,
+    /// Counts the changes of what is mapped where.
+    version: u64,
     opened: HashSet<ArtifactId>,
     credit_ns: Option<i64>,
     open_credit_ns: i64,
@@ -139,6 +163,7 @@ impl MappingProbe {
             watched: HashMap::new(),
             mapped: Vec::new(),
             stale: true,
+            version: 0,
             opened: HashSet::new(),
             credit_ns: None,
             open_credit_ns: OPEN_MOST_SAVED_NS,
@@ -237,6 +262,23 @@ impl MappingProbe {
             .collect()
     }
 
+    /// Where each process maps each artifact, as last read.
+    pub fn places(&self) -> impl Iterator<Item = (ProcessKey, ArtifactId, &[Place])> {
+        self.watched.iter().flat_map(|(key, watched)| {
+            watched.holdings.iter().map(|(artifact, holding)| (*key, *artifact, holding.places.as_slice()))
+        })
+    }
+
+    /// Another number whenever [`MappingProbe::places`] has changed.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Why the mappings of some process could not be read.
+    pub fn unread(&self) -> Option<&str> {
+        self.watched.values().find_map(|watched| watched.unread.as_deref())
+    }
+
     /// Keeps up with the tree and the set.
     fn follow(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, found: &mut MappingReading) {
         self.learn(artifacts);
@@ -260,6 +302,7 @@ impl MappingProbe {
         for key in gone {
             let Some(watched) = self.watched.remove(&key) else { continue };
             let end = tree.end_of(key.pid).unwrap_or(now);
+            self.version += u64::from(!watched.holdings.is_empty());
             for (artifact, holding) in watched.holdings {
                 let what = What::Unmapped { pid: key.pid, artifact };
                 let at = if end >= holding.seen { end } else { now };
@@ -329,7 +372,7 @@ impl MappingProbe {
         };
         let mut tell = |what, unread| found.changes.push((at, unread, what));
         for (artifact, holding) in &holdings {
-            if watched.holdings.get(artifact).is_none_or(|before| before.differs(holding)) {
+            if !watched.holdings.get(artifact).is_some_and(|before| before.covers_the_same(holding)) {
                 let what = What::Mapped {
                     pid: key.pid,
                     artifact: *artifact,
@@ -346,6 +389,7 @@ impl MappingProbe {
             tell(What::Unmapped { pid: key.pid, artifact: *artifact }, Some(at.since(before.seen)));
             self.stale = true;
         }
+        self.version += u64::from(watched.holdings != holdings);
         watched.holdings = holdings;
         i64::try_from(cost).unwrap_or(i64::MAX / 2)
     }
@@ -442,8 +486,8 @@ fn mapped_payload(mapped: &Ranges, artifact: &Artifact) -> Option<u64> {
     artifact.layout.as_ref().ok().map(|layout| mapped.intersection(&layout.payload).len())
 }
 
-/// The mappings of one artifact: where, and each kind of permissions once.
-type Parts = (Vec<std::ops::Range<u64>>, BTreeSet<[u8; 4]>);
+/// The mappings of one artifact: which bytes, each kind of permissions once, and where.
+type Parts = (Vec<std::ops::Range<u64>>, BTreeSet<[u8; 4]>, Vec<Place>);
 
 /// What a text of maps holds of the artifacts.
 fn holdings(
@@ -465,15 +509,18 @@ fn holdings(
         let Some((id, file)) = artifact.and_then(|id| Some((id, artifacts.get(id.0)?))) else { continue };
         // A mapping goes to the end of a page, the file may end before.
         let end = mapping.offset.saturating_add(mapping.end - mapping.start).min(file.size);
-        let (ranges, permissions) = parts.entry(id).or_default();
+        let (ranges, permissions, places) = parts.entry(id).or_default();
         ranges.push(mapping.offset.min(end)..end);
+        let Mapping { start, end, offset, device, inode, .. } = mapping;
+        places.push(Place { start, end, offset, device, inode });
         permissions.insert(mapping.permissions);
     }
     parts
         .into_iter()
-        .map(|(id, (ranges, permissions))| {
+        .map(|(id, (ranges, permissions, places))| {
             let permissions: Vec<_> = permissions.iter().map(|each| String::from_utf8_lossy(each)).collect();
-            (id, Holding { ranges: ranges.into_iter().collect(), permissions: permissions.join(","), seen })
+            let (ranges, permissions) = (ranges.into_iter().collect(), permissions.join(","));
+            (id, Holding { ranges, permissions, places, seen })
         })
         .collect()
 }

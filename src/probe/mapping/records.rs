@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use super::{Holding, MappingProbe, Watched};
+use super::{Holding, MappingProbe, Place, Watched};
 use crate::artifact::extent::Ranges;
 use crate::artifact::{Artifact, ArtifactId};
 use crate::clock::Mono;
@@ -27,7 +27,14 @@ struct Later {
     first: Mono,
     last: Mono,
     ranges: Vec<Range<u64>>,
+    places: Vec<Place>,
     permissions: BTreeSet<[u8; 4]>,
+}
+
+/// Where a record says that its mapping lies.
+fn place_of(map: &MapRecord) -> Place {
+    let MapRecord { start, length, offset, device, inode, .. } = *map;
+    Place { start, end: start.saturating_add(length), offset, device, inode }
 }
 
 impl MappingProbe {
@@ -84,6 +91,7 @@ impl MappingProbe {
             None => self.strangers.remove(&pid).unwrap_or_default(),
         };
         self.stale |= !holdings.is_empty();
+        self.version += u64::from(!holdings.is_empty());
         changes.extend(unmapped(pid, at, holdings));
     }
 
@@ -110,10 +118,21 @@ impl MappingProbe {
         let later = match told.entry((pid, id)) {
             Entry::Occupied(later) => later.into_mut(),
             Entry::Vacant(first) => {
-                first.insert(Later { first: at, last: at, ranges: Vec::new(), permissions: BTreeSet::new() });
+                first.insert(Later {
+                    first: at,
+                    last: at,
+                    ranges: Vec::new(),
+                    places: Vec::new(),
+                    permissions: BTreeSet::new(),
+                });
                 let permissions = BTreeSet::from([map.permissions]);
-                let added =
-                    Later { first: at, last: at, ranges: vec![range.clone()], permissions: permissions.clone() };
+                let added = Later {
+                    first: at,
+                    last: at,
+                    ranges: vec![range.clone()],
+                    places: vec![place_of(map)],
+                    permissions: permissions.clone(),
+                };
                 match watched_of(&mut self.watched, tree, at, pid) {
                     Some(watched) if watched.read_at.is_some_and(|read| read >= at) && id.0 < watched.knew => {
                         read_since(watched, at, pid, id, range, permissions, changes);
@@ -126,6 +145,7 @@ impl MappingProbe {
         // What maps showed since need not be added; it is read again if something was.
         later.last = at;
         later.ranges.push(range);
+        later.places.push(place_of(map));
         later.permissions.insert(map.permissions);
     }
 
@@ -143,7 +163,7 @@ impl MappingProbe {
         &mut self,
         tree: &Tree,
         (pid, artifact): (Pid, ArtifactId),
-        Later { first, last, ranges, permissions }: Later,
+        Later { first, last, ranges, places, permissions }: Later,
         changes: &mut Vec<Sighting>,
     ) {
         // Any of several may have been the last to add something.
@@ -155,7 +175,8 @@ impl MappingProbe {
             }
             None => self.strangers.entry(pid).or_default(),
         };
-        let nothing = || Holding { ranges: Ranges::default(), permissions: String::new(), seen: last };
+        let nothing =
+            || Holding { ranges: Ranges::default(), permissions: String::new(), places: Vec::new(), seen: last };
         let holding = holdings.entry(artifact).or_insert_with(nothing);
         holding.seen = holding.seen.max(first);
         let more = holding.ranges.union(&ranges.into_iter().collect());
@@ -165,6 +186,9 @@ impl MappingProbe {
         let all = all.into_iter().collect::<Vec<_>>().join(",");
         if more != holding.ranges || all != holding.permissions {
             (holding.ranges, holding.permissions) = (more, all.clone());
+            // One that took another's place is told apart when maps is read.
+            holding.places.extend(places);
+            self.version += 1;
             let what = What::Mapped { pid, artifact, bytes: holding.ranges.len(), permissions: all };
             changes.push((last, Some(window), what));
             self.stale = true;
