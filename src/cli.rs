@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
 
@@ -232,6 +233,7 @@ impl RunArgs {
             cgroup: matches!(self.cgroup, CgroupArg::Auto),
             reset_peaks: self.reset_peaks,
             faults: self.faults,
+            stream: Choice::from_environment(),
             argv: self.argv,
         })
     }

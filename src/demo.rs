@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use stagemark_fixtures::models::{self, Fill};
 
+use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 
 const PAYLOAD: u64 = 512 << 20;
@@ -52,6 +53,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         cgroup: false,
         reset_peaks: false,
         faults: None,
+        stream: Choice::Usual,
         argv,
     })
 }

@@ -42,7 +42,7 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// The mapped extent, from `/proc/PID/maps`.
+    /// A mapping: the kernel's record of it, or the mapped extent by `/proc/PID/maps`.
     Mapping,
     /// A line that the command printed.
     Log,
@@ -86,9 +86,10 @@ pub enum Found {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum What {
-    /// A process of the tree was first seen.
+    /// A process of the tree was born, or first seen.
     Born { pid: Pid, parent: Pid },
-    /// A process of the tree runs a new program (its first one included). The arguments have secrets masked.
+    /// A process of the tree runs a new program (where only looking shows it, its first one included). The arguments
+    /// have secrets masked; where they could not be read, the program's name stands in brackets for them.
     Exec { pid: Pid, argv: Vec<String> },
     /// A process of the tree is gone; the status as far as it could be had (wait(2)).
     Gone { pid: Pid, code: Option<i32>, signal: Option<i32> },

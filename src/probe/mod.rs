@@ -14,6 +14,7 @@ pub mod residency;
 pub mod ring;
 pub mod sharing;
 pub mod storage;
+pub mod stream;
 pub mod wait;
 
 use crate::metric::{Metric, Values};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::kernel::Kernel;
 use crate::artifact::Artifact;
 use crate::clock::Mono;
 use crate::event::What;
@@ -18,12 +19,15 @@ use crate::probe::process::ProcessProbe;
 use crate::probe::rank::RankProbe;
 use crate::probe::residency::{Evicted, ResidencyProbe};
 use crate::probe::sharing::SharingProbe;
+use crate::probe::stream::Record;
 use crate::probe::{Absences, Reading};
 
 /// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
 const RESIDENCY_PER_MILLE: f64 = 17.5;
 /// …and a tick's at most, where ticks are far apart.
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
+/// The same in a glance.
+const RESIDENCY_GLANCE: Duration = Duration::from_micros(100);
 /// Of a closer look's time page tables take one part in so many at most, where residency is known.
 const PAGE_TABLE_PART: u32 = 5;
 /// Mapping work a tick…
@@ -38,6 +42,8 @@ pub enum Closeness {
     Tick { interval: Duration, mapping_pending: bool },
     /// Everything anew, as far as it goes in this time: at a mark, for which a loader may be waiting.
     Mark { limit: Duration },
+    /// Nothing that may take long: beside a mapping that the kernel recorded, for which nobody waits.
+    Glance,
 }
 
 /// The probes over one launch.
@@ -49,6 +55,7 @@ pub struct Probes {
     pub pagetable: PageTableProbe,
     pub counters: Counters,
     pub cgroup: CgroupProbe,
+    pub kernel: Option<Kernel>,
     pub around: Around,
     pub available: AvailableProbe,
     pub sharing: SharingProbe,
@@ -74,21 +81,43 @@ impl Probes {
         self.cgroup.reset();
     }
 
+    /// Takes what the kernel recorded since the last time, and puts it together with what the last sweep saw and what
+    /// `sightings` has from readings of maps since. Without its records only the sweep's own come out.
+    pub fn hear_kernel(&mut self, artifacts: &[Artifact], swept: Vec<Sighting>, sightings: &mut Vec<Sighting>) {
+        let Some(kernel) = &mut self.kernel else { return sightings.extend(swept) };
+        let (records, lost) = kernel.take(artifacts);
+        if lost {
+            self.tree.records_lost();
+            self.mapping.rescan();
+        }
+        let lives = records.iter().filter_map(|(at, record)| match record {
+            Record::Life(life) => Some((*at, life.clone())),
+            Record::Map(_) => None,
+        });
+        let lives: Vec<_> = lives.collect();
+        sightings.extend(self.tree.merge(lives, swept));
+        self.mapping.heed(&self.tree, artifacts, &records, sightings);
+    }
+
     /// Looks at everything once.
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
-        let mut sightings = self.tree.sweep(began);
+        let swept = self.tree.sweep(began);
         let faults = self.counters.faults();
         let mut readings =
             vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
+        let mut sightings = Vec::new();
+        self.hear_kernel(artifacts, swept, &mut sightings);
         let at_mark = matches!(closeness, Closeness::Mark { .. });
         readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
         readings.push(self.available.read());
         self.ranks.tick(&self.tree);
         let mapping = match closeness {
+            Closeness::Glance => self.mapping.glance(&self.tree, artifacts),
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {
-                self.mapping.tick(&self.tree, artifacts, if mapping_pending { MAPPING_PENDING } else { MAPPING })
+                let by_looking_alone = mapping_pending && self.kernel.is_none();
+                self.mapping.tick(&self.tree, artifacts, if by_looking_alone { MAPPING_PENDING } else { MAPPING })
             }
         };
         sightings.extend(mapping.changes);
@@ -104,6 +133,7 @@ impl Probes {
                 readings.push(self.pagetable.look(&self.mapping, artifacts, share));
                 self.residency.look(left(began))
             }
+            Closeness::Glance => self.residency.tick(RESIDENCY_GLANCE),
             Closeness::Tick { interval, .. } => {
                 let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
                 if withheld {
@@ -118,6 +148,9 @@ impl Probes {
             let what = What::Evicted { artifact, bytes: from - to, from, to };
             (evicted.at, Some(evicted.uncertainty_ns), what)
         }));
+        if let Closeness::Glance = closeness {
+            readings.push(whole_artifacts(&mut self.residency, RESIDENCY_GLANCE));
+        }
         if let Closeness::Mark { limit } = closeness {
             readings.push(whole_artifacts(&mut self.residency, limit / 10));
             // What it may cost its targets is limited by itself, in CPU time; where others have the CPU it takes longer.

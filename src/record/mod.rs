@@ -6,7 +6,8 @@
 //! ```text
 //! main      launch: start, signals, reaping            ─┐
 //! log       one a stream: lines                         ├─► channel ─► recorder: ticks, marks, rows
-//! notify    the notification socket                    ─┘
+//! notify    the notification socket                    ─┤
+//! stream    the kernel's records wait to be taken      ─┘
 //! faults    with `--faults`: drains the kernel's samples into files of its own
 //! ```
 //!
@@ -21,6 +22,7 @@ mod detail;
 mod discover;
 mod faults;
 mod folder;
+mod kernel;
 mod lacking;
 mod look;
 mod options;

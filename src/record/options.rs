@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::folder::FolderError;
 use crate::event::text_of;
 use crate::launch::StartError;
+use crate::probe::stream::Choice;
 use crate::stage::file::hint;
 use crate::stage::{StageError, StageFile};
 use crate::watch::is_stage_name;
@@ -40,6 +41,8 @@ pub struct Options {
     pub reset_peaks: bool,
     /// `--faults`: one minor fault in so many is a sample.
     pub faults: Option<NonZeroU64>,
+    /// How the kernel's records are taken. No option of the command line.
+    pub stream: Choice,
     pub argv: Vec<OsString>,
 }
 

@@ -14,6 +14,7 @@ use super::cost::Meter;
 use super::death::DeathWatch;
 use super::faults;
 use super::folder::Folder;
+use super::kernel::{self, Kernel};
 use super::look::Probes;
 use super::options::{Options, ProfileError};
 use super::recorder::{Recorded, Recorder, Setup};
@@ -37,9 +38,11 @@ use crate::probe::process::{CounterError, ProcessProbe, memory_of_this_process};
 use crate::probe::rank::RankProbe;
 use crate::probe::residency::ResidencyProbe;
 use crate::probe::sharing::SharingProbe;
+use crate::probe::stream::{Stream, StreamWatch};
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
 use crate::run::peaks::{OwnCgroup, PeaksMeta};
+use crate::run::sources::Sources;
 use crate::stage::Matcher;
 use crate::sys::process::{exit_on_abort, outlive_aborts};
 use crate::watch::{self, Observed, Seen, log, notify, unseen};
@@ -119,6 +122,7 @@ impl Prepared {
             stages_digest: stages.digest(),
             until: options.until.clone().or_else(|| stages.until.clone()),
             stages,
+            sources: Sources::default(),
             absent: absent_by_design(),
             warnings,
             exit: None,
@@ -171,11 +175,15 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut around = Around::new(&mounts);
     around.storage.follow(&artifacts);
     around.begin();
+    // Rings take a descriptor a CPU: with these, the launch's threads have some left too.
+    let spare = self::reserve();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
+    let stream = Stream::open(options.stream, set::has_model_name, &artifacts);
+    meta.sources = kernel::sources(&stream);
     let deaths = DeathWatch::begin();
     let faults = options.faults.map(|period| faults::Prepared::open(period, folder.as_ref()));
-    drop(reserve);
+    drop((reserve, spare));
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
         Err(error) => {
@@ -208,7 +216,13 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     };
     let clock = Clock::new(started.start);
     meta.start_monotonic_ns = started.start.0;
-    let tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
+    let mut tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
+    let kernel = stream.ok().map(|stream| Kernel::new(stream, &artifacts));
+    if kernel.is_some() {
+        tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
+    }
+    let recorded =
+        kernel.as_ref().and_then(|kernel| kernel.watch(sender.clone()).map_err(|why| warnings.push(why)).ok());
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
@@ -230,6 +244,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             residency,
             pagetable: PageTableProbe::new(),
             counters,
+            kernel,
             around,
             available: AvailableProbe::default(),
             sharing: SharingProbe::new(),
@@ -259,6 +274,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     }
     logs.into_iter().for_each(log::LogWatch::finish);
     notified.into_iter().for_each(notify::NotifyWatch::finish);
+    recorded.into_iter().for_each(StreamWatch::finish);
     if outputs.log_bytes_lost() > 0 {
         let what = Observed::Event(watch::lost(&format!("{} bytes of output", outputs.log_bytes_lost())));
         // The recorder may have failed; the command's end is told all the same.

@@ -22,13 +22,15 @@ use super::state;
 use super::surroundings::Surroundings;
 use crate::artifact::Artifact;
 use crate::clock::{At, Clock, Mono};
-use crate::event::{ArtifactId, Event, Found, Pid, What};
+use crate::event::{ArtifactId, Event, Evidence, Found, Pid, What};
 use crate::host::Mounts;
 use crate::launch::Control;
+use crate::launch::tree::Sighting;
 use crate::metric::Metric;
 use crate::run::meta::{Absent, ArtifactMeta, Cost, Exit};
 use crate::run::{LoggedLine, Meta, Scope};
 use crate::sample::Sample;
+use crate::stage::condition::Mapped;
 use crate::stage::{self, Condition, Matcher};
 use crate::watch::{self, Observed, Seen};
 
@@ -43,6 +45,16 @@ const FIRST_LOOK: Duration = Duration::from_millis(5);
 const MOST_AT_ONCE: usize = 10_000;
 /// Command lines that are kept for telling a client from a loader.
 const MOST_ARGVS: usize = 1_000;
+
+/// Whether a mapping may yet decide it: `any` and `all` say whether a first artifact, and all of them, were mapped.
+fn waits_for_mapping(condition: &Condition, any: bool, all: bool) -> bool {
+    match condition {
+        Condition::Mapping(Mapped::Any) => !any,
+        Condition::Mapping(Mapped::All) => !all,
+        Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| waits_for_mapping(part, any, all)),
+        Condition::Log(_) | Condition::Residency(_) | Condition::Exit(_) => false,
+    }
+}
 
 /// Everything that the recorder's thread owns.
 pub struct Recorder {
@@ -77,6 +89,8 @@ pub struct Recorder {
     /// The last sample with a process in it.
     last_alive: Option<At>,
     first_mapping_seen: bool,
+    /// The marks so far, each with the sample beside it.
+    beside: Vec<(At, At)>,
     /// Processes whose end is recorded: the supervisor and the tree both see it.
     gone: HashSet<Pid>,
     /// The command lines that ran, as far as they are few.
@@ -168,6 +182,7 @@ impl Recorder {
             artifacts_told: At(i64::MIN),
             last_alive: None,
             first_mapping_seen: false,
+            beside: Vec::new(),
             gone: HashSet::new(),
             argvs: Vec::new(),
             stopped: false,
@@ -185,7 +200,7 @@ impl Recorder {
             let wait = Duration::from_nanos(self.pace.wait_ns(Mono::now()));
             match self.receiver.recv_timeout(wait) {
                 Ok(seen) => {
-                    let found = self.hear(seen);
+                    let found = self.hear_in_order(seen);
                     self.follow(found);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -199,10 +214,11 @@ impl Recorder {
     /// Takes a sample, if one is due.
     fn tick(&mut self) {
         let Some(due) = self.pace.due(Mono::now()) else { return };
-        let closeness = Closeness::Tick {
-            interval: Duration::from_nanos(self.pace.interval()),
-            mapping_pending: self.mapping_pending(),
-        };
+        let mapping_pending = self.mapping_pending();
+        if let Some(kernel) = &mut self.probes.kernel {
+            kernel.set_pending(mapping_pending);
+        }
+        let closeness = Closeness::Tick { interval: Duration::from_nanos(self.pace.interval()), mapping_pending };
         let looked = self.look(due.late_ns, closeness);
         self.follow(looked.found);
         self.flush();
@@ -233,9 +249,13 @@ impl Recorder {
     }
 
     fn finish(mut self) -> Recorded {
+        if let Some(kernel) = &self.probes.kernel {
+            kernel.count();
+        }
         let looked = self.look(0, Closeness::Mark { limit: LOOK });
         let last = looked.sample.values;
         self.follow(looked.found);
+        self.end_history();
         let reason = |metric| self.absence.ever().find(|(of, _)| *of == metric).map_or("", |(_, why)| why).to_owned();
         self.meta.warnings.extend(lacking::caveats(self.probes.process.caveats(), &last, reason));
         self.faults.iter_mut().for_each(FaultLog::finish);
@@ -258,6 +278,22 @@ impl Recorder {
         Recorded { folder: self.folder, meta: self.meta }
     }
 
+    /// What the kernel's records leave to be told, and how far they went.
+    fn end_history(&mut self) {
+        for (at, uncertainty_ns, what) in self.probes.tree.settle() {
+            let found = self.happened(at, uncertainty_ns, what);
+            self.follow(found);
+        }
+        let Some(kernel) = &mut self.probes.kernel else { return };
+        kernel.enter(&mut self.meta.sources, &self.clock);
+        let missed = kernel
+            .has_missed_cpus()
+            .then(|| "CPUs came online while the command ran: what ran on them was seen by looking only".to_owned());
+        for text in [kernel.warning(true), missed].into_iter().flatten() {
+            self.happened(Mono::now(), Some(0), What::Warning { text });
+        }
+    }
+
     /// Puts every metric that was absent at some time into `run.json`, beside those that nothing could fill.
     fn tell_absences(&mut self) {
         let at_marks =
@@ -267,6 +303,49 @@ impl Recorder {
                 self.meta.absent.push(Absent { metric, reason: reason.to_owned() });
             }
         }
+    }
+
+    /// Takes what a watcher saw, together with what else was seen and recorded before it, where their order matters: the
+    /// earlier of two things that show a stage marks it, whichever is heard first.
+    fn hear_in_order(&mut self, seen: Seen) -> Vec<Event> {
+        let is_line = matches!(seen.what, Observed::Line(_) | Observed::Lost { .. });
+        if self.probes.kernel.is_none() || (is_line && !self.mapping_pending()) {
+            return self.hear(seen);
+        }
+        let mut heard = vec![seen];
+        heard.extend(self.receiver.try_iter().take(MOST_AT_ONCE));
+        self.hear_all(heard, Vec::new())
+    }
+
+    /// Takes things that were seen and whatever the kernel recorded before them, in order of time.
+    fn hear_all(&mut self, mut heard: Vec<Seen>, mut sightings: Vec<Sighting>) -> Vec<Event> {
+        // Their ends are told with the records' times.
+        heard.retain(|seen| match &seen.what {
+            Observed::Event(what @ What::Gone { .. }) => !self.probes.tree.reaped(seen.at, seen.uncertainty_ns, what),
+            _ => true,
+        });
+        self.probes.hear_kernel(&self.artifacts, Vec::new(), &mut sightings);
+        if let Some(discovery) = &mut self.discovery {
+            self.probes.mapping.take_discovered().into_iter().for_each(|path| discovery.look(path));
+        }
+        for seen in &mut heard {
+            if let Observed::Event(What::Exit { pid, .. }) = seen.what
+                && let Some(end) = self.probes.tree.end_of(pid).filter(|end| *end <= seen.at)
+            {
+                (seen.at, seen.uncertainty_ns) = (end, Some(0));
+            }
+        }
+        heard.extend(sightings.into_iter().map(|(at, uncertainty_ns, what)| Seen {
+            at,
+            uncertainty_ns,
+            what: Observed::Event(what),
+        }));
+        heard.sort_by_key(|seen| seen.at);
+        let mut found: Vec<Event> = heard.into_iter().flat_map(|seen| self.hear(seen)).collect();
+        if let Some(text) = self.probes.kernel.as_mut().and_then(|kernel| kernel.warning(false)) {
+            found.extend(self.happened(Mono::now(), Some(0), What::Warning { text }));
+        }
+        found
     }
 
     /// Takes what a watcher saw; returns the marks and matches that follow from it, not yet recorded.
@@ -285,6 +364,8 @@ impl Recorder {
                 let what = watch::lost(&format!("{lines} lines ({bytes} bytes) of {stream:?}"));
                 self.happened(seen.at, seen.uncertainty_ns, what)
             }
+            // Whatever was heard, the records were taken before it was matched.
+            Observed::Records => Vec::new(),
             Observed::Barrier(waiting) => {
                 self.waiting.push(waiting);
                 Vec::new()
@@ -304,7 +385,9 @@ impl Recorder {
             let exec = What::Exec { pid, argv: self.meta.argv.clone() };
             marks = self.happened(self.clock.start(), Some(0), exec);
         }
+        // A history tells each end once, and may tell it when its number is another's.
         if let What::Gone { pid, .. } = event.what
+            && self.probes.kernel.is_none()
             && !self.gone.insert(pid)
         {
             return Vec::new();
@@ -371,8 +454,9 @@ impl Recorder {
         while !found.is_empty() {
             let mut next = Vec::new();
             let is_mark = |event: &Event| matches!(event.what, What::Mark(_));
+            let closeness = self.closeness_of(&found);
             let sample = found.iter().any(is_mark).then(|| {
-                let looked = self.look(0, Closeness::Mark { limit: LOOK });
+                let looked = self.look(0, closeness);
                 next = looked.found;
                 if self.reset_peaks {
                     self.probes.reset_peaks();
@@ -384,8 +468,10 @@ impl Recorder {
             for mut event in found {
                 if let (What::Mark(mark), Some(sample)) = (&mut event.what, &sample) {
                     // What was heard after the launch was over has the values from before.
-                    let before = stage::is_over(sample) && stage::outlives_the_launch(mark.evidence);
-                    mark.sampled = self.last_alive.filter(|_| before).or(Some(sample.t));
+                    let heard_late = stage::outlives_the_launch(mark.evidence) || mark.evidence == Evidence::Mapping;
+                    let before = stage::is_over(sample) && heard_late;
+                    let taken = self.last_alive.filter(|_| before).unwrap_or(sample.t);
+                    mark.sampled = Some(self.beside(event.at, taken));
                 }
                 self.write(&event);
                 if let What::Mark(mark) = event.what
@@ -400,6 +486,24 @@ impl Recorder {
             self.flush();
             self.waiting.clear();
         }
+    }
+
+    /// The sample that stands beside a mark: this one, or an earlier one that stands beside a later mark already, where
+    /// this one was heard of after that. So what happened between two marks is never less than nothing.
+    fn beside(&mut self, mark: At, taken: At) -> At {
+        let later = self.beside.iter().filter(|(at, _)| *at > mark).map(|(_, sample)| *sample);
+        let taken = later.fold(taken, At::min);
+        self.beside.push((mark, taken));
+        taken
+    }
+
+    /// Nobody waits for a mapping to be marked, and the sample beside it is worth the more the sooner it is taken.
+    fn closeness_of(&self, found: &[Event]) -> Closeness {
+        let by_mapping = found.iter().all(|event| match &event.what {
+            What::Mark(mark) => mark.evidence == Evidence::Mapping,
+            _ => true,
+        });
+        if by_mapping && self.probes.kernel.is_some() { Closeness::Glance } else { Closeness::Mark { limit: LOOK } }
     }
 
     /// The account ends here: reports are made, the set is closed, and sampling goes on slowly.
@@ -441,16 +545,8 @@ impl Recorder {
         if let Some(discovery) = &mut self.discovery {
             look.discovered.into_iter().for_each(|path| discovery.look(path));
         }
-        let mut seen: Vec<Seen> = look
-            .sightings
-            .into_iter()
-            .map(|(at, uncertainty_ns, what)| Seen { at, uncertainty_ns, what: Observed::Event(what) })
-            .chain(self.receiver.try_iter().take(MOST_AT_ONCE))
-            .collect();
-        seen.sort_by_key(|seen| seen.at);
-        for seen in seen {
-            found.extend(self.hear(seen));
-        }
+        let heard = self.receiver.try_iter().take(MOST_AT_ONCE).collect();
+        found.extend(self.hear_all(heard, look.sightings));
 
         // Two looks may end in one nanosecond's reading of the clock; a sample's time is its name in the folder.
         let t = At(self.clock.at(look.ended).0.max(self.last_t.0.saturating_add(1)));
@@ -480,8 +576,14 @@ impl Recorder {
 
     /// Whether a stage waits for a mapping.
     fn mapping_pending(&self) -> bool {
-        let waits = |condition: &Option<Condition>| condition.as_ref().is_some_and(Condition::needs_mapping);
-        !self.first_mapping_seen && self.matcher.stages().stages.iter().any(|stage| waits(&stage.when))
+        if self.stopped || self.meta.exit.is_some() {
+            return false;
+        }
+        let all = !self.artifacts.is_empty() && self.meta.artifacts.iter().all(|artifact| artifact.state == "mapped");
+        self.matcher.stages().stages.iter().any(|stage| {
+            let waits = stage.when.as_ref().is_some_and(|when| waits_for_mapping(when, self.first_mapping_seen, all));
+            waits && !self.matcher.reached(&stage.name)
+        })
     }
 
     /// Takes into the set what was discovered and has been read by now.

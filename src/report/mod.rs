@@ -8,6 +8,7 @@ mod faults;
 pub mod folder;
 pub mod peak;
 pub mod plot;
+mod sources;
 pub mod tensors;
 pub mod terminal;
 pub mod text;

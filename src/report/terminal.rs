@@ -75,6 +75,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
     account::section(&mut page, run, table);
     absences(&mut page, run, table);
+    super::sources::sentence(&run.meta).iter().for_each(|sentence| page.line(sentence));
     work::lines(run, table).iter().for_each(|line| page.line(line));
     faults::sentences(run).iter().for_each(|sentence| page.line(sentence));
     page.blank();

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::death::Death;
 use super::peaks::{OwnCgroup, PeaksMeta};
+use super::sources::Sources;
 use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
@@ -46,6 +47,9 @@ pub struct Meta {
     pub stages_digest: String,
     /// The stopping event asked for (`--until`, or the stage file's).
     pub until: Option<String>,
+    /// Which source each kind of event is known from. Empty in runs of versions that did not tell.
+    #[serde(default)]
+    pub sources: Sources,
     /// Metrics that no probe could fill; at the end, every metric that was absent at any time, with its last reason.
     pub absent: Vec<Absent>,
     pub warnings: Vec<String>,

@@ -8,6 +8,7 @@ pub mod faults;
 pub mod meta;
 pub mod peaks;
 pub mod rows;
+pub mod sources;
 
 use std::path::{Path, PathBuf};
 

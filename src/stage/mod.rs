@@ -82,21 +82,25 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
 /// When the last process of the launch was gone: the latest of their ends as told, each one's earliest. `None` where
 /// one was not seen to end.
 fn all_gone(events: &[Event]) -> Option<At> {
-    let mut ends: BTreeMap<Pid, Option<At>> = BTreeMap::new();
+    // Of each pid, its last birth, and that process's end.
+    let mut ends: BTreeMap<Pid, (At, Option<At>)> = BTreeMap::new();
     let mut exited = false;
     for event in events {
         match event.what {
-            What::Born { pid, .. } => drop(ends.insert(pid, None)),
+            What::Born { pid, .. } => drop(ends.insert(pid, (event.at, None))),
             // The supervisor tells of the root's end what the tree may have seen before or after.
             What::Gone { pid, .. } | What::Exit { pid, .. } => {
                 exited |= matches!(event.what, What::Exit { .. });
-                let end = ends.entry(pid).or_default();
-                *end = Some(end.map_or(event.at, |end| end.min(event.at)));
+                let (born, end) = ends.entry(pid).or_insert((At(i64::MIN), None));
+                // An end may be told when its number was given to another process already.
+                if event.at >= *born {
+                    *end = Some(end.map_or(event.at, |end| end.min(event.at)));
+                }
             }
             _ => {}
         }
     }
-    let ends: Option<Vec<At>> = ends.into_values().collect();
+    let ends: Option<Vec<At>> = ends.into_values().map(|(_, end)| end).collect();
     ends.filter(|_| exited)?.into_iter().max()
 }
 

@@ -17,6 +17,7 @@ mod reports;
 mod residency;
 mod runs;
 mod stages;
+mod stream;
 mod support;
 mod tree;
 mod work;

@@ -113,6 +113,12 @@ impl Births {
         numbers
     }
 
+    /// Lists everything at the next look: some births may have been missed.
+    pub fn list_next(&mut self) {
+        self.storm = true;
+        self.listed_at = Mono(0);
+    }
+
     /// The next few listed numbers for which `unknown` holds.
     pub fn next_listed(&mut self, unknown: impl Fn(Pid) -> bool) -> Vec<Pid> {
         let mut few = Vec::new();

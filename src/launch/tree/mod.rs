@@ -6,6 +6,7 @@
 //! they mean is theirs to say.
 
 mod births;
+mod history;
 mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,8 @@ use crate::event::{Pid, What};
 use crate::proc::stat::{Comm, Image, Stat};
 use crate::proc::{Buffer, ProcFile, Unread, text};
 use births::Births;
+use history::History;
+pub use history::LifeRecord;
 pub use view::TreeView;
 
 /// Something seen: the moment, for how long before it cannot have been so, and what.
@@ -111,6 +114,8 @@ pub struct Tree {
     departed: Vec<Departed>,
     left: HashMap<ProcessKey, Mono>,
     events: Vec<Sighting>,
+    /// Where the kernel's own records come too.
+    history: Option<History>,
     /// Numbers given out since the last sweep that are not met yet.
     fresh: HashSet<Pid>,
     unmet: u64,
@@ -146,6 +151,7 @@ impl Tree {
             departed: Vec::new(),
             left: HashMap::new(),
             events: Vec::new(),
+            history: None,
             fresh: HashSet::new(),
             unmet: 0,
             buffer: Buffer::new(),
@@ -166,6 +172,7 @@ impl Tree {
     /// for how long before it cannot have been so. A zombie counts as gone, and its status is known where the kernel
     /// shows it.
     pub fn sweep(&mut self, now: Mono) -> Vec<Sighting> {
+        self.count_sweep();
         self.drop_excluded();
         if self.root_is_new() {
             self.adopt(&[self.root]);

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::artifact::{Artifact, ArtifactId};
 use crate::event::Pid;
+use crate::probe::stream::MapRecord;
 use crate::proc::maps::{self, Mapping};
 
 /// What is appended to the name of a file that has none any more.
@@ -30,8 +31,11 @@ pub struct Identities {
     by_path: HashMap<Vec<u8>, ArtifactId>,
     by_inode: HashMap<(u64, u64), ArtifactId>,
     inodes: HashSet<u64>,
+    inode_of: Vec<u64>,
     /// Answers given for (device, inode) of maps, by path.
     mapped: HashMap<(u64, u64), Vec<Answer>>,
+    /// The same for those of the kernel's records.
+    recorded: HashMap<(u64, u64), Vec<Answer>>,
     /// Answers given for the links of `/proc/PID/fd`.
     open: HashMap<Vec<u8>, Option<ArtifactId>>,
     told: HashSet<PathBuf>,
@@ -46,7 +50,9 @@ impl Identities {
             by_path: HashMap::new(),
             by_inode: HashMap::new(),
             inodes: HashSet::new(),
+            inode_of: Vec::new(),
             mapped: HashMap::new(),
+            recorded: HashMap::new(),
             open: HashMap::new(),
             told: HashSet::new(),
             discovered: Vec::new(),
@@ -65,9 +71,11 @@ impl Identities {
             }
             self.by_inode.entry((artifact.device, artifact.inode)).or_insert(id);
             self.inodes.insert(artifact.inode);
+            self.inode_of.push(artifact.inode);
         }
         self.known = artifacts.len();
         self.mapped.clear();
+        self.recorded.clear();
         self.open.clear();
         true
     }
@@ -121,6 +129,52 @@ impl Identities {
             return Some(id);
         }
         if let (true, Some(seen)) = (may_be_model, here) {
+            self.discover(path, &seen);
+        }
+        None
+    }
+
+    /// Whether a file of this name, as a record has it, is worth a look as an artifact.
+    pub fn may_be_model(&self, path: &[u8]) -> bool {
+        (self.is_model)(OsStr::from_bytes(path.strip_suffix(DELETED).unwrap_or(path)))
+    }
+
+    /// The artifact that a recorded mapping is of. Its path is the mapping process's own, which may lead to another file
+    /// from here.
+    pub fn of_record(&mut self, record: &MapRecord) -> Option<ArtifactId> {
+        let hint = (record.device, record.inode);
+        if let Some((_, answer)) =
+            self.recorded.get(&hint).and_then(|known| known.iter().find(|(path, _)| *path == record.path))
+        {
+            return *answer;
+        }
+        let answer = self.ask_of_record(record);
+        if self.recorded.len() >= MOST_REMEMBERED {
+            self.recorded.clear();
+        }
+        self.recorded.entry(hint).or_default().push((record.path.clone(), answer));
+        answer
+    }
+
+    fn ask_of_record(&mut self, record: &MapRecord) -> Option<ArtifactId> {
+        let name = record.path.strip_suffix(DELETED).unwrap_or(&record.path);
+        let named = self.by_path.get(maps::encode(name).as_ref()).copied();
+        if let Some(id) = named.filter(|id| self.inode_of.get(id.0) == Some(&record.inode)) {
+            return Some(id);
+        }
+        let may_be_model = self.may_be_model(name);
+        if named.is_none() && !may_be_model && !self.inodes.contains(&record.inode) {
+            return None;
+        }
+        let rooted = [format!("/proc/{}/root", record.pid).as_bytes(), name].concat();
+        let path = Path::new(OsStr::from_bytes(name));
+        let here = std::fs::metadata(path).ok();
+        // Its own view first; from here once it is gone.
+        let there = std::fs::metadata(OsStr::from_bytes(&rooted)).ok();
+        if let Some(id) = there.as_ref().or(here.as_ref()).and_then(|seen| self.by_stat(seen)) {
+            return Some(id);
+        }
+        if let (true, Some(seen)) = (may_be_model && name.len() == record.path.len(), here) {
             self.discover(path, &seen);
         }
         None

@@ -3,8 +3,12 @@
 //! Maps is dear (about 1 µs a mapping) and holds up the target's own mmap calls, so it is read when a process's size
 //! moved, and in a slow rotation for what does not show in the size (mprotect, a mapping over a reserved range). What a
 //! reading cost is paid off by the budgets of later ticks.
+//!
+//! Where the kernel's records come too ([`MappingProbe::heed`]), they say what was mapped and when, and maps is read
+//! when one names an artifact, and of processes that hold some when their size moved.
 
 mod identity;
+mod records;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -18,6 +22,7 @@ use crate::clock::Mono;
 use crate::event::{Pid, What};
 use crate::launch::tree::{Process, ProcessKey, Sighting, Tree};
 use crate::metric::Metric;
+use crate::probe::stream::MapRecord;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
 pub(crate) use identity::Identities;
@@ -45,6 +50,10 @@ pub struct FileMapping {
 
 /// One process of the rotation is read so often, if nothing else is wanted.
 const ROTATION_NS: u64 = 200_000_000;
+/// The same where the kernel's records tell of what is mapped: what is left is a mapping that another took the place of.
+const ROTATION_BESIDE_RECORDS_NS: u64 = 1_000_000_000;
+/// A glance reads what takes no longer than this, as far as is known, and in all no more than twice as long.
+const GLANCE_NS: u64 = 100_000;
 /// A process's mappings are not read again before so many times what the last reading took…
 const REST: u64 = 20;
 /// … or fewer, down to this many, where the caller's budget is larger than the usual one.
@@ -73,11 +82,20 @@ pub struct Place {
 }
 
 /// What one process maps of one artifact.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Holding {
     ranges: Ranges,
     permissions: String,
     places: Vec<Place>,
+    /// When it was last known to.
+    seen: Mono,
+}
+
+/// Whether it is the same but for when that was seen.
+impl PartialEq for Holding {
+    fn eq(&self, other: &Holding) -> bool {
+        self.covers_the_same(other) && self.places == other.places
+    }
 }
 
 impl Holding {
@@ -97,6 +115,8 @@ struct Watched {
     image: u32,
     size: u64,
     cost_ns: u64,
+    /// How many artifacts there were then.
+    knew: usize,
     /// Something may have changed since.
     wanted: bool,
     holdings: BTreeMap<ArtifactId, Holding>,
@@ -127,6 +147,11 @@ pub struct MappingProbe {
     open_credit_ns: i64,
     last_tick: Option<Mono>,
     last_turn: Mono,
+    /// Whether the kernel's records come too.
+    by_records: bool,
+    /// What processes map by their records that no sweep has seen, or not yet.
+    strangers: HashMap<Pid, BTreeMap<ArtifactId, Holding>>,
+    unclaimed: Vec<(Mono, MapRecord)>,
     text: Vec<u8>,
 }
 
@@ -144,6 +169,9 @@ impl MappingProbe {
             open_credit_ns: OPEN_MOST_SAVED_NS,
             last_tick: None,
             last_turn: Mono(0),
+            by_records: false,
+            strangers: HashMap::new(),
+            unclaimed: Vec::new(),
             text: Vec::new(),
         }
     }
@@ -167,9 +195,13 @@ impl MappingProbe {
             }
             credit -= self.read_if_due(key, artifacts, rest, &mut found);
         }
+        let by_records = self.by_records;
+        let due = |watched: &Watched| {
+            watched.read_at.is_some_and(|at| at < now) && (!by_records || !watched.holdings.is_empty())
+        };
         if credit > 0
-            && now.since(self.last_turn) >= ROTATION_NS
-            && let Some(key) = self.in_need(tree, |watched| watched.read_at.is_some_and(|at| at < now)).first()
+            && now.since(self.last_turn) >= if by_records { ROTATION_BESIDE_RECORDS_NS } else { ROTATION_NS }
+            && let Some(key) = self.in_need(tree, due).first()
         {
             credit -= self.read_if_due(*key, artifacts, rest, &mut found);
             self.last_turn = now;
@@ -198,6 +230,21 @@ impl MappingProbe {
                 break;
             }
             self.read_descriptors(process.key, &mut found);
+        }
+        self.conclude(artifacts, &mut found);
+        found
+    }
+
+    /// Looks only where that is known to be quick, for the sample beside a mapping that a record told of.
+    pub fn glance(&mut self, tree: &Tree, artifacts: &[Artifact]) -> MappingReading {
+        let now = Mono::now();
+        let mut found = MappingReading::default();
+        self.follow(tree, artifacts, now, &mut found);
+        for key in self.in_need(tree, |watched| watched.wanted && (1..=GLANCE_NS).contains(&watched.cost_ns)) {
+            if Mono::now().since(now) > GLANCE_NS {
+                break;
+            }
+            self.read(key, artifacts, &mut found);
         }
         self.conclude(artifacts, &mut found);
         found
@@ -234,21 +281,15 @@ impl MappingProbe {
 
     /// Keeps up with the tree and the set.
     fn follow(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, found: &mut MappingReading) {
-        if self.identities.learn(artifacts) {
-            // What was nobody's mapping may be one of the new artifacts'.
-            for watched in self.watched.values_mut() {
-                watched.wanted = true;
-                watched.descriptors_at = None;
-            }
-            self.stale = true;
-        }
+        self.learn(artifacts);
         for process in tree.processes().filter(|process| !process.has_ended) {
-            let watched = self.watched.entry(process.key).or_insert_with(|| Watched {
-                born_after: Some(process.born_after),
-                wanted: true,
-                ..Watched::default()
+            let watched = self.watched.entry(process.key).or_insert_with(|| {
+                let holdings = self.strangers.remove(&process.key.pid).unwrap_or_default();
+                self.stale |= !holdings.is_empty();
+                Watched { born_after: Some(process.born_after), wanted: true, holdings, ..Watched::default() }
             });
-            watched.wanted |= watched.size != process.stat.vsize || watched.image != process.image;
+            let moved = watched.size != process.stat.vsize && (!self.by_records || !watched.holdings.is_empty());
+            watched.wanted |= moved || watched.image != process.image;
             watched.size = process.stat.vsize;
             if watched.image != process.image || watched.label.is_empty() {
                 watched.image = process.image;
@@ -260,14 +301,34 @@ impl MappingProbe {
         let gone: Vec<ProcessKey> = self.watched.keys().filter(|key| !is_there(key)).copied().collect();
         for key in gone {
             let Some(watched) = self.watched.remove(&key) else { continue };
-            let unread = watched.unread_before(now);
+            let end = tree.end_of(key.pid).unwrap_or(now);
             self.version += u64::from(!watched.holdings.is_empty());
-            for artifact in watched.holdings.into_keys() {
+            for (artifact, holding) in watched.holdings {
                 let what = What::Unmapped { pid: key.pid, artifact };
-                found.changes.push((now, unread, what));
+                let at = if end >= holding.seen { end } else { now };
+                found.changes.push((at, Some(at.since(holding.seen)), what));
                 self.stale = true;
             }
         }
+    }
+
+    /// Takes new artifacts in; says whether there were any.
+    fn learn(&mut self, artifacts: &[Artifact]) -> bool {
+        let are_new = self.identities.learn(artifacts);
+        if are_new {
+            // What was nobody's mapping may be one of the new artifacts'.
+            for watched in self.watched.values_mut() {
+                watched.wanted = true;
+                watched.descriptors_at = None;
+            }
+            self.stale = true;
+        }
+        are_new
+    }
+
+    /// The files that were found since the last look.
+    pub fn take_discovered(&mut self) -> Vec<PathBuf> {
+        self.identities.take_discovered()
     }
 
     /// The processes for which `wanted` holds, those read longest ago first.
@@ -296,32 +357,36 @@ impl MappingProbe {
         let Some(watched) = self.watched.get_mut(&key) else { return 0 };
         let outcome = maps::read(key.pid, &mut self.text);
         let holdings = match &outcome {
-            Ok(()) => holdings(&self.text, key.pid, artifacts, &mut self.identities),
+            Ok(()) => holdings(&self.text, key.pid, artifacts, &mut self.identities, begin),
             Err(_) => BTreeMap::new(),
         };
         let at = Mono::now();
         let cost = at.since(begin);
         let unread = watched.unread_before(at);
         (watched.read_at, watched.cost_ns, watched.wanted) = (Some(begin), cost, false);
+        watched.knew = artifacts.len();
         watched.unread = match outcome {
             // The tree will tell its end.
             Ok(()) | Err(Unread::Gone) => None,
             Err(error) => Some(format!("{}: its /proc/PID/maps cannot be read: {error}", watched.label)),
         };
-        let mut tell = |what| found.changes.push((at, unread, what));
+        let mut tell = |what, unread| found.changes.push((at, unread, what));
         for (artifact, holding) in &holdings {
             if !watched.holdings.get(artifact).is_some_and(|before| before.covers_the_same(holding)) {
-                tell(What::Mapped {
+                let what = What::Mapped {
                     pid: key.pid,
                     artifact: *artifact,
                     bytes: holding.ranges.len(),
                     permissions: holding.permissions.clone(),
-                });
+                };
+                // It cannot have been so while it was known to be otherwise.
+                let since = watched.holdings.get(artifact).map(|before| at.since(before.seen));
+                tell(what, since.or(unread).min(unread.or(since)));
                 self.stale = true;
             }
         }
-        for artifact in watched.holdings.keys().filter(|artifact| !holdings.contains_key(artifact)) {
-            tell(What::Unmapped { pid: key.pid, artifact: *artifact });
+        for (artifact, before) in watched.holdings.iter().filter(|(artifact, _)| !holdings.contains_key(artifact)) {
+            tell(What::Unmapped { pid: key.pid, artifact: *artifact }, Some(at.since(before.seen)));
             self.stale = true;
         }
         self.version += u64::from(watched.holdings != holdings);
@@ -430,6 +495,7 @@ fn holdings(
     pid: Pid,
     artifacts: &[Artifact],
     identities: &mut Identities,
+    seen: Mono,
 ) -> BTreeMap<ArtifactId, Holding> {
     let mut parts: BTreeMap<ArtifactId, Parts> = BTreeMap::new();
     // Neighbours are mostly parts of one file.
@@ -453,7 +519,8 @@ fn holdings(
         .into_iter()
         .map(|(id, (ranges, permissions, places))| {
             let permissions: Vec<_> = permissions.iter().map(|each| String::from_utf8_lossy(each)).collect();
-            (id, Holding { ranges: ranges.into_iter().collect(), permissions: permissions.join(","), places })
+            let (ranges, permissions) = (ranges.into_iter().collect(), permissions.join(","));
+            (id, Holding { ranges, permissions, places, seen })
         })
         .collect()
 }

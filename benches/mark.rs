@@ -1,0 +1,100 @@
+//! How long after a mapping the sample beside its mark is taken.
+//!
+//! `cargo bench --bench mark [-- LAUNCHES]`, 200 unless said: each launch is a small program that maps a file once, at a
+//! time of its own choosing, while two stages wait for it. Of each mark it prints the time from the mark to the sample
+//! that it names: median, 90th and 99th percentile, largest; and how many marks lay outside the two readings of the clock
+//! that the program itself took around its mmap(2). What is promised is 1 ms at the 99th percentile with a core free, so
+//! the CPUs and the load are printed too.
+//!
+//! The program built by `cargo bench --no-run` can be taken to another machine; STAGEMARK names the profiler there.
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use stagemark::clock::Mono;
+use stagemark::event::{Event, What};
+use stagemark::run::Run;
+
+const BYTES: usize = 64 << 20;
+
+fn main() {
+    if let Some(file) = std::env::var_os("MARK_FILE") {
+        return mapper(Path::new(&file));
+    }
+    let launches: u64 = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(200).max(1);
+    let profiler = std::env::var_os("STAGEMARK").unwrap_or_else(|| env!("CARGO_BIN_EXE_stagemark").into());
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.bin");
+    File::create(&model).unwrap().set_len(BYTES as u64).unwrap();
+    println!("{launches} launches, {} CPUs, load {}", cpus(), load());
+    let mut distances = Vec::new();
+    let mut outside = 0;
+    let mut source = String::new();
+    for launch in 0..launches {
+        let out = folder.path().join(format!("run-{launch}"));
+        let truth = folder.path().join("truth");
+        let mut artifact = OsString::from("raw:");
+        artifact.push(&model);
+        let mut command = Command::new(&profiler);
+        command.args(["run", "--quiet", "--no-output-log", "--stages", "generic"]);
+        command.args(["--stage", "any=mapping:any", "--stage", "all=mapping:all", "--out"]).arg(&out);
+        command.arg("--artifact").arg(artifact).arg("--").arg(std::env::current_exe().unwrap());
+        command.env("MARK_FILE", &model).env("MARK_TRUTH", &truth);
+        // Anywhere within a tick, and within a poll.
+        command.env("MARK_WAIT", (30_000_000 + launch * 7_317_113 % 40_000_000).to_string());
+        assert!(command.stdout(Stdio::null()).status().unwrap().success());
+        let run = Run::load(&out).unwrap();
+        let said = std::fs::read_to_string(&truth).unwrap();
+        let mut said = said.split(' ').map(|word| word.parse::<i64>().unwrap() - run.meta.start_monotonic_ns as i64);
+        let (before, after) = (said.next().unwrap(), said.next().unwrap());
+        for Event { at, what, .. } in &run.events {
+            if let What::Mark(mark) = what
+                && ["any", "all"].contains(&mark.stage.as_str())
+            {
+                outside += usize::from(!(before..=after).contains(&at.0));
+                distances.push(mark.sampled.unwrap().0 - at.0);
+            }
+        }
+        source = run.meta.sources["mappings"].used.clone();
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+    distances.sort_unstable();
+    let at = |percent: usize| distances[(distances.len() * percent).div_ceil(100).max(1) - 1] as f64 / 1e3;
+    println!("{} marks by {source}, {outside} of them outside the mapping itself; load {}", distances.len(), load());
+    println!(
+        "sampled − mark: median {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, largest {:.0} µs",
+        at(50),
+        at(90),
+        at(99),
+        at(100)
+    );
+}
+
+/// Maps the file once, and goes on for a while.
+fn mapper(path: &Path) {
+    let file = File::open(path).unwrap();
+    std::thread::sleep(Duration::from_nanos(std::env::var("MARK_WAIT").unwrap().parse().unwrap()));
+    let before = Mono::now();
+    let length = NonZeroUsize::new(BYTES).unwrap();
+    // SAFETY: a new private mapping that nothing reads.
+    #[allow(unsafe_code)]
+    unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, &file, 0) }.unwrap();
+    let after = Mono::now();
+    std::fs::write(std::env::var_os("MARK_TRUTH").unwrap(), format!("{} {}", before.0, after.0)).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(0, NonZeroUsize::get)
+}
+
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
