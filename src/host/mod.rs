@@ -14,6 +14,7 @@ pub mod limits;
 mod look;
 pub mod mask;
 pub mod mounts;
+pub mod oom;
 pub mod pressure;
 pub mod software;
 pub mod storage;

@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::cost::Meter;
+use super::death::DeathWatch;
 use super::folder::Folder;
 use super::look::Probes;
 use super::options::{Options, ProfileError};
@@ -26,12 +27,15 @@ use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs, OwnGroup};
 use crate::metric::Metric;
 use crate::probe::around::Around;
+use crate::probe::available::AvailableProbe;
 use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::{CounterError, ProcessProbe, memory_of_this_process};
+use crate::probe::rank::RankProbe;
 use crate::probe::residency::ResidencyProbe;
+use crate::probe::sharing::SharingProbe;
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
 use crate::run::peaks::{OwnCgroup, PeaksMeta};
@@ -82,6 +86,7 @@ impl Prepared {
             about_options.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
         }
         warnings.extend(about_options);
+        warnings.extend(super::blind::warning());
 
         let mounts = Mounts::read(Path::new("/proc"));
         let mut residency = ResidencyProbe::new();
@@ -116,6 +121,7 @@ impl Prepared {
             absent: absent_by_design(),
             warnings,
             exit: None,
+            death: None,
             cost: None,
             peaks: PeaksMeta::of(CounterError::here(), options.reset_peaks),
             cgroup: None,
@@ -165,6 +171,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     around.begin();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
+    let deaths = DeathWatch::begin();
     drop(reserve);
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
@@ -219,6 +226,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             pagetable: PageTableProbe::new(),
             counters,
             around,
+            available: AvailableProbe::default(),
+            sharing: SharingProbe::new(),
+            ranks: RankProbe::default(),
             cgroup,
         },
         discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
@@ -231,6 +241,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         until: options.until.clone(),
         then: options.then,
         control: control.clone(),
+        deaths,
         reset_peaks: options.reset_peaks,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
@@ -280,20 +291,10 @@ fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
 
 /// The metrics that this version has no probe for.
 fn absent_by_design() -> Vec<Absent> {
-    let devices =
-        [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
-    let unprobed = [
-        Metric::PssAnonBytes,
-        Metric::PssFileBytes,
-        Metric::PssShmemBytes,
-        Metric::LockedBytes,
-        Metric::AnonHugeBytes,
-        Metric::ArtifactResidentBytes,
-        Metric::HostAvailableBytes,
-    ]
-    .map(|metric| (metric, "this version does not measure it"));
-    let absent = devices.into_iter().chain(unprobed);
-    absent.map(|(metric, reason)| Absent { metric, reason: reason.to_owned() }).collect()
+    let reason = "this version looks at no device";
+    [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes]
+        .map(|metric| Absent { metric, reason: reason.to_owned() })
+        .into()
 }
 
 fn now_utc() -> String {

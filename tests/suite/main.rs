@@ -3,7 +3,11 @@
 
 mod artifacts;
 mod cli;
+mod confine;
+mod degraded;
+mod doctor;
 mod folder;
+mod host;
 mod launch;
 mod loader;
 mod peaks;

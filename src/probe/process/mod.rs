@@ -29,7 +29,7 @@ use totals::{Account, Ledger, Parent, Vanished, waited_faults};
 pub struct ProcessFigure {
     pub pid: Pid,
     /// `rss_bytes`, `peak_rss_bytes` (VmHWM of the program that it runs now), `rss_anon_bytes`, `rss_file_bytes`,
-    /// `threads`, and counters with waited-for children: `minor_faults`, `major_faults`, `read_bytes`, `rchar_bytes`,
+    /// `rss_shmem_bytes`, `threads`, and counters with waited-for children: `minor_faults`, `major_faults`, `read_bytes`, `rchar_bytes`,
     /// `cpu_ns`.
     pub metric: &'static str,
     pub value: u64,
@@ -496,6 +496,7 @@ impl ProcessProbe {
             (Metric::RssShmemBytes, memory.shmem),
             (Metric::SwapBytes, memory.swap),
             (Metric::PageTableBytes, memory.page_tables),
+            (Metric::HugetlbBytes, memory.hugetlb),
         ] {
             match &memory_unread {
                 None => reading.values.set(metric, value),
@@ -553,6 +554,7 @@ impl ProcessProbe {
                 push("peak_rss_bytes", entry.peak_rss);
                 push("rss_anon_bytes", memory.anon);
                 push("rss_file_bytes", memory.file);
+                push("rss_shmem_bytes", memory.shmem);
             }
             push("minor_faults", entry.account.minor_faults);
             push("major_faults", entry.account.major_faults);
@@ -564,6 +566,11 @@ impl ProcessProbe {
             push("threads", entry.threads);
         }
         figures
+    }
+
+    /// What a process held when it was last read; `None` where that is not known.
+    pub fn memory(&self, key: ProcessKey) -> Option<&Memory> {
+        self.entries.get(&key)?.memory.as_ref()
     }
 
     /// What the counters may lack at most, for `run.json`: children reaped by the kernel or orphaned, whose last
@@ -643,5 +650,6 @@ fn add(sum: Memory, held: &Memory) -> Memory {
         shmem: sum.shmem.saturating_add(held.shmem),
         swap: sum.swap.saturating_add(held.swap),
         page_tables: sum.page_tables.saturating_add(held.page_tables),
+        hugetlb: sum.hugetlb.saturating_add(held.hugetlb),
     }
 }
