@@ -116,7 +116,7 @@ impl StageTable {
             let deltas = deltas(previous, &values, &outcome.stage, &mut problems);
             let changes = previous.map(|previous| changes(&previous.values, &values)).unwrap_or_default();
             let at = outcome.mark.as_ref().map_or(At(0), |(at, _, _)| *at);
-            let peaks = index.map(|index| of_run.from_start(index, at)).unwrap_or_default();
+            let peaks = index.map(|index| of_run.since_start(index, at)).unwrap_or_default();
             let span_peaks = match (index, before) {
                 // From start, the first interval is the whole.
                 (Some(_), None) => peaks.clone(),

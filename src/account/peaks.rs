@@ -149,7 +149,7 @@ impl<'a> Peaks<'a> {
     }
 
     /// Over start → a mark at `at`, at which the sample with this index stands.
-    pub fn from_start(&mut self, index: usize, at: At) -> Vec<(Metric, Peak)> {
+    pub fn since_start(&mut self, index: usize, at: At) -> Vec<(Metric, Peak)> {
         // Each sample is looked at once as long as the ends asked for do not fall.
         let largest = if index + 1 < self.next || index < self.first {
             largest(&self.samples[self.first.min(index)..=index])

@@ -93,7 +93,7 @@ mod tests {
             Event { at: At(at), uncertainty_ns: None, what }
         };
         let events = falls.iter().map(event).collect();
-        let run = Run { folder, meta, samples, events, details: Vec::new(), gaps: Vec::new() };
+        let run = Run { folder, meta, samples, events, details: Vec::new(), gaps: Vec::new(), tensors: None };
         let mark =
             Mark { stage: "ready".into(), evidence: Evidence::Log, detail: String::new(), sampled: Some(At(50)) };
         let outcome = Outcome {

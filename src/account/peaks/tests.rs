@@ -18,6 +18,7 @@ fn run(samples: &[(i64, &[(Metric, u64)])], events: &[(i64, What)]) -> Run {
         events: events.iter().map(event).collect(),
         details: Vec::new(),
         gaps: Vec::new(),
+        tensors: None,
     }
 }
 
@@ -41,24 +42,24 @@ const HIGH: Metric = RssHighWaterHighBytes;
 fn one_image_is_known_by_its_counter_and_several_are_bounded() {
     let samples: &[(i64, &[(Metric, u64)])] = &[(10, &[(RssBytes, 5), (RssAnonBytes, 3), (LOW, 90), (HIGH, 110)])];
     let one = run(samples, &[born(1), exec(1)]);
-    assert_eq!(of(Peaks::new(&one).from_start(0, At(8)), RssBytes), (90, Some(110), Basis::Kernel));
-    assert_eq!(of(Peaks::new(&one).from_start(0, At(8)), RssAnonBytes), (3, Some(110), Basis::Bounds));
+    assert_eq!(of(Peaks::new(&one).since_start(0, At(8)), RssBytes), (90, Some(110), Basis::Kernel));
+    assert_eq!(of(Peaks::new(&one).since_start(0, At(8)), RssAnonBytes), (3, Some(110), Basis::Bounds));
     for second in [born(9), exec(9)] {
         let several = run(samples, &[born(1), exec(1), second]);
-        assert_eq!(of(Peaks::new(&several).from_start(0, At(8)), RssBytes), (90, Some(110), Basis::Bounds));
+        assert_eq!(of(Peaks::new(&several).since_start(0, At(8)), RssBytes), (90, Some(110), Basis::Bounds));
     }
     // A second one that came later changes nothing of what was.
     let later = run(samples, &[born(1), exec(1), born(11)]);
-    assert_eq!(of(Peaks::new(&later).from_start(0, At(8)), RssBytes).2, Basis::Kernel);
+    assert_eq!(of(Peaks::new(&later).since_start(0, At(8)), RssBytes).2, Basis::Kernel);
 }
 
 #[test]
 fn a_low_alone_is_a_bound_only_where_it_says_more_than_the_samples() {
     let tree = |low| run(&[(10, &[(RssBytes, 50), (LOW, low)])], &[born(1), born(2)]);
-    assert_eq!(of(Peaks::new(&tree(90)).from_start(0, At(8)), RssBytes), (90, None, Basis::Bounds));
-    assert_eq!(of(Peaks::new(&tree(50)).from_start(0, At(8)), RssBytes), (50, None, Basis::Sampled));
+    assert_eq!(of(Peaks::new(&tree(90)).since_start(0, At(8)), RssBytes), (90, None, Basis::Bounds));
+    assert_eq!(of(Peaks::new(&tree(50)).since_start(0, At(8)), RssBytes), (50, None, Basis::Sampled));
     let old = run(&[(10, &[(RssBytes, 50)])], &[]);
-    assert_eq!(of(Peaks::new(&old).from_start(0, At(8)), RssBytes), (50, None, Basis::Sampled));
+    assert_eq!(of(Peaks::new(&old).since_start(0, At(8)), RssBytes), (50, None, Basis::Sampled));
 }
 
 #[test]
@@ -70,11 +71,11 @@ fn a_high_holds_for_what_was_before_its_look() {
     ];
     let run = run(samples, &[born(1)]);
     // The look at 10 began at 8: what came after that is not in its high, and the one at 20 had none.
-    assert_eq!(of(Peaks::new(&run).from_start(0, At(8)), RssBytes).1, Some(7));
-    assert_eq!(of(Peaks::new(&run).from_start(0, At(9)), RssBytes).1, Some(9));
-    assert_eq!(of(Peaks::new(&run).from_start(1, At(15)), RssBytes).1, Some(9));
+    assert_eq!(of(Peaks::new(&run).since_start(0, At(8)), RssBytes).1, Some(7));
+    assert_eq!(of(Peaks::new(&run).since_start(0, At(9)), RssBytes).1, Some(9));
+    assert_eq!(of(Peaks::new(&run).since_start(1, At(15)), RssBytes).1, Some(9));
     // The command ended after the last look.
-    assert_eq!(of(Peaks::new(&run).from_start(2, At(29)), RssBytes), (6, None, Basis::Sampled));
+    assert_eq!(of(Peaks::new(&run).since_start(2, At(29)), RssBytes), (6, None, Basis::Sampled));
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn a_reset_makes_an_interval_the_kernels() {
     ];
     let before = Before { at: At(8), sample: Some(0) };
     let reset = run(samples, &[born(1), (11, What::PeaksReset {})]);
-    assert_eq!(of(Peaks::new(&reset).from_start(1, At(18)), RssBytes), (60, Some(70), Basis::Kernel));
+    assert_eq!(of(Peaks::new(&reset).since_start(1, At(18)), RssBytes), (60, Some(70), Basis::Kernel));
     assert_eq!(of(Peaks::new(&reset).span(before, 1, At(18)), RssBytes), (52, Some(62), Basis::Kernel));
     // One that was not at the mark before says nothing of the interval's first part.
     for at in [9, 21] {
@@ -123,8 +124,8 @@ fn a_control_groups_mark_is_exact_where_it_rose() {
     ];
     let run = run(samples, &[born(1), born(2)]);
     let before = |at, sample| Before { at: At(at), sample: Some(sample) };
-    assert_eq!(of(Peaks::new(&run).from_start(1, At(18)), CgroupBytes), (80, Some(80), Basis::Kernel));
-    assert_eq!(of(Peaks::new(&run).from_start(1, At(18)), CgroupAnonBytes), (10, Some(80), Basis::Bounds));
+    assert_eq!(of(Peaks::new(&run).since_start(1, At(18)), CgroupBytes), (80, Some(80), Basis::Kernel));
+    assert_eq!(of(Peaks::new(&run).since_start(1, At(18)), CgroupAnonBytes), (10, Some(80), Basis::Bounds));
     assert_eq!(of(Peaks::new(&run).span(before(8, 0), 1, At(18)), CgroupBytes), (50, Some(80), Basis::Bounds));
     assert_eq!(of(Peaks::new(&run).span(before(18, 1), 2, At(28)), CgroupBytes), (99, Some(99), Basis::Kernel));
 }
