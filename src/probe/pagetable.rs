@@ -14,7 +14,7 @@
 //! - A piece that was looked at some time ago may have lost pages since. Its age is told; what is mapped is the last
 //!   thing that the kernel reclaims.
 //!
-//! Refuses to look for long: the walk holds the target's mmap lock for reading, [`PIECE`] bytes at a time.
+//! Refuses to look for long: the walk holds the target's mmap lock for reading, for 16 MiB at a time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The cases, a module a subject.
 
-mod filesystems;
 mod files;
+mod filesystems;
 mod frame;
 mod kernel;
 mod lines;
