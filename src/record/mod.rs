@@ -14,9 +14,11 @@
 
 mod absence;
 mod cost;
+mod death;
 mod detail;
 mod discover;
 mod folder;
+mod lacking;
 mod look;
 mod options;
 mod pace;

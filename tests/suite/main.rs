@@ -4,6 +4,7 @@
 mod artifacts;
 mod cli;
 mod folder;
+mod host;
 mod launch;
 mod loader;
 mod readme;
@@ -13,3 +14,4 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
+mod work;
