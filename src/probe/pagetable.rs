@@ -39,6 +39,9 @@ use crate::sys::pagemap::{self, MappingAt, Region};
 /// Bytes of a file that are looked at in one go: 60 µs a process where each page has an entry of its own, 2 µs where 2 MiB
 /// have one or nothing is present.
 const PIECE: u64 = 16 << 20;
+/// Mappings of one file that are looked through at most, in all processes together: without the others it is still a
+/// bound, and each costs a question or two.
+const MOST_PLACES: usize = 2_048;
 /// Regions that one call gives at most.
 const REGIONS: usize = 4_096;
 
@@ -141,7 +144,7 @@ impl PageTableProbe {
         let mut turn = Turn::default();
         while self.queue.front().is_some_and(|piece| piece.seen.is_none_or(|seen| seen < since)) {
             let Some(piece) = self.queue.pop_front() else { break };
-            self.visit(piece, &mut turn);
+            self.visit(piece, &mut turn, deadline);
             if Mono::now() >= deadline {
                 break;
             }
@@ -173,7 +176,8 @@ impl PageTableProbe {
         let mut now: Vec<Vec<(ProcessKey, Place)>> = self.files.iter().map(|_| Vec::new()).collect();
         for (key, artifact, places) in mapping.places() {
             if let Some(all) = now.get_mut(artifact.0) {
-                all.extend(places.iter().map(|place| (key, *place)));
+                let room = MOST_PLACES - all.len();
+                all.extend(places.iter().take(room).map(|place| (key, *place)));
             }
         }
         for (id, places) in now.into_iter().enumerate() {
@@ -206,8 +210,8 @@ impl PageTableProbe {
         }
     }
 
-    /// Looks at one piece in every process that maps it.
-    fn visit(&mut self, mut piece: Piece, turn: &mut Turn) {
+    /// Looks at one piece in every process that maps it, until `deadline`: what was not looked through is not counted.
+    fn visit(&mut self, mut piece: Piece, turn: &mut Turn, deadline: Mono) {
         let file = &mut self.files[piece.file];
         let seen = Mono::now();
         let mut present = Ranges::EMPTY;
@@ -235,7 +239,7 @@ impl PageTableProbe {
                 }
                 Err(error) => self.denied = denial(key.pid, error).or(self.denied.take()),
             }
-            if present.len() == piece.pages.end - piece.pages.start {
+            if present.len() == piece.pages.end - piece.pages.start || Mono::now() >= deadline {
                 break;
             }
         }
