@@ -14,7 +14,7 @@
 //! - A piece that was looked at some time ago may have lost pages since. Its age is told; what is mapped is the last
 //!   thing that the kernel reclaims.
 //!
-//! Refuses to look for long: the walk holds the target's mmap lock for reading, [`PIECE`] bytes at a time.
+//! Refuses to look for long: the walk holds the target's mmap lock for reading, for 16 MiB at a time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -39,6 +39,9 @@ use crate::sys::pagemap::{self, MappingAt, Region};
 /// Bytes of a file that are looked at in one go: 60 µs a process where each page has an entry of its own, 2 µs where 2 MiB
 /// have one or nothing is present.
 const PIECE: u64 = 16 << 20;
+/// Mappings of one file that are looked through at most, in all processes together: without the others it is still a
+/// bound, and each costs a question or two.
+const MOST_PLACES: usize = 2_048;
 /// Regions that one call gives at most.
 const REGIONS: usize = 4_096;
 
@@ -141,7 +144,7 @@ impl PageTableProbe {
         let mut turn = Turn::default();
         while self.queue.front().is_some_and(|piece| piece.seen.is_none_or(|seen| seen < since)) {
             let Some(piece) = self.queue.pop_front() else { break };
-            self.visit(piece, &mut turn);
+            self.visit(piece, &mut turn, deadline);
             if Mono::now() >= deadline {
                 break;
             }
@@ -173,7 +176,8 @@ impl PageTableProbe {
         let mut now: Vec<Vec<(ProcessKey, Place)>> = self.files.iter().map(|_| Vec::new()).collect();
         for (key, artifact, places) in mapping.places() {
             if let Some(all) = now.get_mut(artifact.0) {
-                all.extend(places.iter().map(|place| (key, *place)));
+                let room = MOST_PLACES - all.len();
+                all.extend(places.iter().take(room).map(|place| (key, *place)));
             }
         }
         for (id, places) in now.into_iter().enumerate() {
@@ -206,8 +210,8 @@ impl PageTableProbe {
         }
     }
 
-    /// Looks at one piece in every process that maps it.
-    fn visit(&mut self, mut piece: Piece, turn: &mut Turn) {
+    /// Looks at one piece in every process that maps it, until `deadline`: what was not looked through is not counted.
+    fn visit(&mut self, mut piece: Piece, turn: &mut Turn, deadline: Mono) {
         let file = &mut self.files[piece.file];
         let seen = Mono::now();
         let mut present = Ranges::EMPTY;
@@ -235,7 +239,7 @@ impl PageTableProbe {
                 }
                 Err(error) => self.denied = denial(key.pid, error).or(self.denied.take()),
             }
-            if present.len() == piece.pages.end - piece.pages.start {
+            if present.len() == piece.pages.end - piece.pages.start || Mono::now() >= deadline {
                 break;
             }
         }
@@ -371,4 +375,109 @@ fn walk(
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
+mod tests {
+    use super::*;
+    use crate::sys::cache::Mapping as Window;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    const MIB: u64 = 1 << 20;
+
+    /// The mappings of a file in a process, as the mapping probe has them.
+    fn places(pid: Pid, file: &File) -> Vec<(ProcessKey, Place)> {
+        let mut text = Vec::new();
+        maps::read(pid, &mut text).unwrap();
+        let inode = file.metadata().unwrap().ino();
+        Mapping::all(&text)
+            .filter(|mapping| mapping.inode == inode)
+            .map(|Mapping { start, end, offset, device, inode, .. }| {
+                (ProcessKey { pid, start_time: 0 }, Place { start, end, offset, device, inode })
+            })
+            .collect()
+    }
+
+    /// A probe of one file, all of which is payload, and of these mappings of it.
+    fn probe(file: &File, places: Vec<(ProcessKey, Place)>) -> PageTableProbe {
+        let mut probe = PageTableProbe::new();
+        let watched = Watched::new(&Ranges::from_iter([0..file.metadata().unwrap().len()]), probe.page_size);
+        probe.files.push(Mapped { watched, unknown_payload: None, places, low: 0 });
+        probe.begin_anew(0);
+        probe
+    }
+
+    /// Looks at everything once, and asks whether it is still so.
+    fn low(probe: &mut PageTableProbe) -> u64 {
+        let mut turn = Turn::default();
+        for _ in 0..probe.queue.len() {
+            let piece = probe.queue.pop_front().unwrap();
+            probe.visit(piece, &mut turn, Mono(u64::MAX));
+        }
+        probe.confirm(&turn);
+        probe.files[0].low
+    }
+
+    fn me() -> Pid {
+        std::process::id() as Pid
+    }
+
+    #[test]
+    fn what_no_page_table_points_at_is_not_counted() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&vec![1; 20 * MIB as usize], 0).unwrap();
+        // Mapped as for mincore: never touched.
+        let _mapping = Window::new(&file, 0..20 * MIB).unwrap();
+        let mut probe = probe(&file, places(me(), &file));
+        assert_eq!(probe.files[0].places.len(), 1);
+        assert_eq!(low(&mut probe), 0);
+        assert!(probe.queue.len() > 1 && probe.queue.iter().all(|piece| piece.seen.is_some()));
+    }
+
+    #[test]
+    fn both_calls_see_the_same_of_this_program_and_each_page_counts_once() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let mine = places(me(), &file);
+        assert!(mine.len() > 1);
+        let size = file.metadata().unwrap().len();
+        let once = low(&mut probe(&file, mine.clone()));
+        assert!(once > 0 && once < size, "{once} of {size}");
+        let twice = mine.iter().chain(&mine).copied().collect();
+        let mut by_reading = probe(&file, twice);
+        (by_reading.no_scan, by_reading.no_query) = (true, true);
+        // Other tests run meanwhile, and the program with them.
+        let again = low(&mut by_reading);
+        assert!(again >= once / 2 && again <= once + size / 2 && again < size, "{again} after {once} of {size}");
+    }
+
+    #[test]
+    fn what_was_seen_through_a_mapping_that_is_gone_does_not_stand() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let file = File::open(&program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let pid = child.id() as Pid;
+        // The spawn comes back when the old program is gone, which is before the new one is laid out.
+        while places(pid, &file).len() < 2 {
+            std::thread::yield_now();
+        }
+        let theirs = places(pid, &file);
+        for no_query in [false, true] {
+            let mut there = probe(&file, theirs.clone());
+            there.no_query = no_query;
+            assert!(low(&mut there) > 0);
+            // The same addresses, and other bytes of the file: as after another mapping has come into its place.
+            let moved = |(key, place): &(ProcessKey, Place)| (*key, Place { offset: place.offset ^ 4096, ..*place });
+            let mut not_there = probe(&file, theirs.iter().map(moved).collect());
+            not_there.no_query = no_query;
+            assert_eq!(low(&mut not_there), 0);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut gone = probe(&file, theirs);
+        assert_eq!(low(&mut gone), 0);
+        assert_eq!(gone.denied, None, "one that is gone has denied nothing");
+    }
 }

@@ -192,7 +192,7 @@ impl Profile {
         }
         for row in self.run.events("absent") {
             let detail: Value = serde_json::from_str(&row["detail"]).unwrap();
-            if row["t_ns"].parse::<i64>().unwrap() <= t && names(detail["metric"].as_str().unwrap_or_default()) {
+            if row["t_ns"].parse::<i64>().unwrap() <= t && names(&row["name"]) {
                 reason = detail["reason"].as_str().map(str::to_owned);
             }
         }

@@ -24,6 +24,7 @@ const PYTHON: Need = Need::Program("python3");
 
 pub const CASES: &[Case] = &[
     Case::new("file_of_another_user", file_of_another_user).needs(&[Need::Root]),
+    Case::new("tables_that_may_not_be_read", tables_that_may_not_be_read).needs(&[Need::Root, PYTHON]),
     Case::new("overlay_lower", |bench| overlay(bench, Layer::Lower)).needs(OVERLAY),
     Case::new("overlay_upper", |bench| overlay(bench, Layer::Upper)).needs(OVERLAY),
     Case::new("overlay_copied_up", |bench| overlay(bench, Layer::CopiedUp)).needs(OVERLAY),
@@ -42,8 +43,8 @@ pub const CASES: &[Case] = &[
         .alone(),
     Case::new("direct_reads_of_a_warm_file", direct_reads_of_a_warm_file),
     Case::new("two_files_of_one_inode_in_maps", two_files_of_one_inode_in_maps).needs(BTRFS),
-    Case::new("private_mapping_partly_written", private_mapping_partly_written).needs(&[PYTHON]),
-    Case::new("one_file_by_two_mounts", one_file_by_two_mounts).needs(&[Need::Mounts]),
+    Case::new("page_tables_of_a_mapping_partly_written", private_mapping_partly_written).needs(&[PYTHON]),
+    Case::new("declared_by_one_mount_loaded_by_another", one_file_by_two_mounts).needs(&[Need::Mounts]),
     Case::new("evicted_and_read_again", evicted_and_read_again).needs(&[PYTHON]),
 ];
 
@@ -164,14 +165,21 @@ FILES = os.environ['FILES'].split(':')
     }
 }
 
-fn file_of_another_user(bench: &Bench) -> Vec<Claim> {
-    const NOBODY: u32 = 65_534;
+const NOBODY: u32 = 65_534;
+
+/// A model of root's, and a stagemark that another user may run beside it: that one may not be allowed to walk to where
+/// this was built.
+fn for_another_user(bench: &Bench) -> (Model, PathBuf) {
     let model = bench.model(PAYLOAD, Fill::Pattern);
     std::fs::set_permissions(&model.path, Permissions::from_mode(0o644)).unwrap();
     std::fs::set_permissions(bench.path(""), Permissions::from_mode(0o777)).unwrap();
-    // The other user may not be allowed to walk to where this was built.
     let program = bench.path("stagemark");
     std::fs::copy(stagemark().get_program(), &program).unwrap();
+    (model, program)
+}
+
+fn file_of_another_user(bench: &Bench) -> Vec<Claim> {
+    let (model, program) = for_another_user(bench);
     let mut launch = Launch::new(
         Command::new(&program),
         bench.path("run"),
@@ -201,6 +209,32 @@ fn file_of_another_user(bench: &Bench) -> Vec<Claim> {
         claims.push(Claim::holds("the bound is there on ticks too", between > 5, format!("in {between} samples")));
     }
     claims
+}
+
+/// A loader that has made itself unreadable (prctl(2), `PR_SET_DUMPABLE`), as programs with secrets do.
+fn tables_that_may_not_be_read(bench: &Bench) -> Vec<Claim> {
+    let (model, program) = for_another_user(bench);
+    let script = bench.path("loader.py");
+    let text = "
+import ctypes, mmap, os, sys, time
+mapping = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+for offset in range(0, len(mapping), 4096): mapping[offset]
+print('stage readable', flush=True)
+time.sleep(0.3)
+ctypes.CDLL(None).prctl(4, 0)
+print('stage hidden', flush=True)
+time.sleep(0.3)
+";
+    std::fs::write(&script, text).unwrap();
+    let argv = ["python3".as_ref(), script.as_os_str(), model.path.as_os_str()];
+    let options = ["--stage", "readable=log:^stage readable$", "--stage", "hidden=log:^stage hidden$"];
+    let launch = Launch::new(Command::new(&program), bench.path("run"), argv).options(options);
+    let run = launch.payload(PAYLOAD).by_user(NOBODY).run();
+    let low = |stage| run.at(stage, "resident_payload_low_bytes");
+    vec![
+        page_tables(&run, "readable", PAYLOAD..=PAYLOAD, PAYLOAD / 100),
+        Claim::absent("resident_payload_low_bytes at hidden", "cannot be read: permission denied", low("hidden")),
+    ]
 }
 
 #[derive(Clone, Copy, PartialEq)]
