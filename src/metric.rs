@@ -130,8 +130,10 @@ metrics! {
         "Time on a CPU of the whole tree by an inherited perf counter, the dead that nobody waited for included.",
         "", "cpu_user_ns + cpu_system_ns" }
     ResidentPayloadLowBytes Gauge Bytes "resident_payload_low_bytes" {
-        "Payload bytes that the page tables of the tree's processes point at (PAGEMAP_SCAN, /proc/PID/pagemap): a lower bound of resident_payload_bytes where that is withheld.",
+        "Payload bytes that the page tables of the tree's processes point at (PAGEMAP_SCAN, /proc/PID/pagemap): a lower bound of resident_payload_bytes where that is withheld. At marks; between them only where it is withheld.",
         "", "resident_payload_bytes, rss_file_bytes" }
+    ResidentLowStaleNs Gauge Nanoseconds "resident_low_stale_ns" {
+        "Age of the oldest part of resident_payload_low_bytes when the sample was taken.", "", "" }
     RssHighWaterLowBytes HighWater Bytes "rss_high_water_low_bytes" {
         "The resident set of the tree was at least this at some time since start: the largest VmHWM of one process image, less the counter's error, or the largest sample of the sum if that is more.",
         "", "rss_bytes" }

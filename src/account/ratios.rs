@@ -39,9 +39,16 @@ pub struct Ratio {
 
 /// Every ratio, in the order of the columns.
 pub const RATIOS: &[Ratio] = &[
+    Ratio { name: "reread_ratio", of: |row, _| reread(row) },
     Ratio { name: "span_cores_busy", of: cores_busy },
     Ratio { name: "span_user_share", of: |row, _| user_share(&row.deltas) },
 ];
+
+/// Bytes fetched from storage for the tree since start, by the payload: how many times over it would have been read if
+/// nothing else had been. More than 1 is other files, or payload that was evicted and read again.
+pub fn reread(row: &StageRow) -> Option<Thousandths> {
+    Thousandths::of(row.values.get(Metric::ReadBytes)?, row.values.get(Metric::PayloadBytes)?)
+}
 
 /// CPU time of the tree by the time between the samples at both ends, since the counters are of those moments: how many
 /// cores it kept busy on average. The counters' resolution is a clock tick (10 ms) a process.

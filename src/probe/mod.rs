@@ -3,9 +3,11 @@
 pub mod around;
 pub mod counters;
 pub mod mapping;
+pub mod pagetable;
 pub mod pressure;
 pub mod process;
 pub mod residency;
+pub mod ring;
 pub mod storage;
 pub mod wait;
 

@@ -8,6 +8,7 @@
 //! A tick reads a few threads in turn (some 2 µs each, 5 µs where block I/O is counted too); a mark reads all of them,
 //! in bounded time. With few threads, all are read at every tick.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -152,8 +153,8 @@ impl WaitProbe {
             };
             self.listed.insert(key, Listed { count, at: now });
             for thread in std::iter::once(key.pid).chain(others) {
-                if !self.threads.contains_key(&(key, thread)) {
-                    self.threads.insert((key, thread), Waited::default());
+                if let Entry::Vacant(place) = self.threads.entry((key, thread)) {
+                    place.insert(Waited::default());
                     // New ones first: nothing is known of them.
                     self.turn.push_front((key, thread));
                 }

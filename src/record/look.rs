@@ -10,6 +10,7 @@ use crate::metric::{Metric, Values};
 use crate::probe::around::Around;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
 use crate::probe::{Absences, Reading};
@@ -18,6 +19,8 @@ use crate::probe::{Absences, Reading};
 const RESIDENCY_PER_MILLE: f64 = 17.5;
 /// …and a tick's at most, where ticks are far apart.
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
+/// Of a closer look's time page tables take one part in so many at most, where residency is known.
+const PAGE_TABLE_PART: u32 = 5;
 /// Mapping work a tick…
 const MAPPING: Duration = Duration::from_micros(200);
 /// …and while a stage waits for a mapping: its time is worth more looking.
@@ -38,6 +41,7 @@ pub struct Probes {
     pub process: ProcessProbe,
     pub mapping: MappingProbe,
     pub residency: ResidencyProbe,
+    pub pagetable: PageTableProbe,
     pub counters: Counters,
     pub around: Around,
 }
@@ -71,13 +75,21 @@ impl Probes {
         };
         sightings.extend(mapping.changes);
         readings.push(mapping.reading);
+        // The page tables take the residency's place where that is withheld, and of its time what it leaves.
+        let withheld = self.residency.is_withheld();
         let resident = match closeness {
             Closeness::Mark { limit } => {
-                let spent = Duration::from_nanos(Mono::now().since(began));
-                self.residency.look(limit.saturating_sub(spent))
+                let left = |began: Mono| limit.saturating_sub(Duration::from_nanos(Mono::now().since(began)));
+                let share = if withheld { left(began) } else { limit / PAGE_TABLE_PART };
+                readings.push(self.pagetable.look(&self.mapping, artifacts, share));
+                self.residency.look(left(began))
             }
             Closeness::Tick { interval, .. } => {
-                self.residency.tick(interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST))
+                let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
+                if withheld {
+                    readings.push(self.pagetable.tick(&self.mapping, artifacts, budget));
+                }
+                self.residency.tick(budget)
             }
         };
 

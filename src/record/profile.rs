@@ -28,6 +28,7 @@ use crate::metric::Metric;
 use crate::probe::around::Around;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::residency::ResidencyProbe;
 use crate::run::Meta;
@@ -184,6 +185,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             process: ProcessProbe::new(),
             mapping: MappingProbe::new(set::has_model_name),
             residency,
+            pagetable: PageTableProbe::new(),
             counters,
             around,
         },
@@ -240,7 +242,6 @@ fn absent_by_design() -> Vec<Absent> {
     let devices =
         [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
     let unprobed = [
-        Metric::ResidentPayloadLowBytes,
         Metric::RssHighWaterLowBytes,
         Metric::RssHighWaterHighBytes,
         Metric::CgroupBytes,

@@ -499,6 +499,11 @@ impl Recorder {
                 offer(Scope::Artifact(file.artifact), "resident_bytes", resident);
             }
         }
+        if at_mark || self.probes.residency.is_withheld() {
+            for file in self.probes.pagetable.files() {
+                offer(Scope::Artifact(file.artifact), "resident_low_bytes", file.low);
+            }
+        }
         for file in self.probes.mapping.files(&self.artifacts) {
             offer(Scope::Artifact(file.artifact), "mapped_bytes", file.mapped_bytes);
             if let Some(payload) = file.mapped_payload_bytes {

@@ -13,5 +13,4 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
-mod truth;
 mod work;

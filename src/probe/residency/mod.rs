@@ -7,7 +7,7 @@
 //! bytes of the kernel's pages.
 
 mod kernel;
-mod pages;
+pub(super) mod pages;
 mod rotation;
 #[cfg(test)]
 mod tests;
@@ -129,6 +129,11 @@ impl ResidencyProbe {
     /// Who may be asked about a file, as last tried; `None` for one that was never added.
     pub fn trust(&self, artifact: ArtifactId) -> Option<Trust> {
         (artifact.0 < self.artifacts.len()).then(|| self.rotation.verdict(artifact.0).trust())
+    }
+
+    /// Whether nobody may answer for some file, so that the set has no figure.
+    pub fn is_withheld(&self) -> bool {
+        (0..self.artifacts.len()).any(|id| self.rotation.verdict(id).is_none())
     }
 
     fn deadline(&self, limit: Duration) -> Mono {
