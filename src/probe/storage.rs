@@ -60,6 +60,8 @@ pub struct StorageProbe {
     sources: Vec<Option<Source>>,
     /// Artifacts taken in so far.
     artifacts: usize,
+    /// The boundaries behind each mount that was looked behind, by its id: shards lie side by side.
+    behind: HashMap<u32, Vec<usize>>,
     blocks: Result<HashMap<(u32, u32), Given>, String>,
     mountstats: Option<String>,
     buffer: Buffer,
@@ -76,6 +78,7 @@ impl StorageProbe {
             boundaries: Vec::new(),
             sources: Vec::new(),
             artifacts: 0,
+            behind: HashMap::new(),
             blocks: Err("nothing was read of it before the start".to_owned()),
             mountstats: None,
             buffer: Buffer::new(),
@@ -105,13 +108,22 @@ impl StorageProbe {
     }
 
     fn add(&mut self, artifact: usize, path: &Path) {
+        // Of an overlay each file may come from a layer of its own.
+        let mount = self.mounts.of_resolved(path).filter(|mount| mount.fs_type != "overlay").map(|mount| mount.id);
+        if let Some(known) = mount.and_then(|mount| self.behind.get(&mount)) {
+            known.iter().for_each(|&index| self.boundaries[index].artifacts.push(artifact));
+            return;
+        }
+        let mut indices = Vec::new();
         for leaf in storage::behind(path, &self.roots, &self.mounts) {
             let device = leaf.device.map(|(major, minor)| format!("{major}:{minor}"));
             let chain = leaf.chain.join(" → ");
-            let same = |known: &&mut Boundary| {
+            let same = |known: &Boundary| {
                 known.kind == leaf.kind && known.device == device && (device.is_some() || known.name == leaf.name)
             };
-            if let Some(known) = self.boundaries.iter_mut().find(same) {
+            if let Some(index) = self.boundaries.iter().position(same) {
+                let known = &mut self.boundaries[index];
+                indices.push(index);
                 if !known.chains.contains(&chain) {
                     known.chains.push(chain);
                 }
@@ -144,7 +156,13 @@ impl StorageProbe {
                 }),
                 reason: leaf.counters.err(),
             });
+            indices.push(self.boundaries.len() - 1);
             self.sources.push(source);
+        }
+        if let Some(mount) = mount {
+            indices.sort_unstable();
+            indices.dedup();
+            self.behind.insert(mount, indices);
         }
     }
 

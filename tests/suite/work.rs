@@ -65,11 +65,11 @@ fn warm(file: &Path) {
     std::io::copy(&mut File::open(file).unwrap(), &mut std::io::sink()).unwrap();
 }
 
-/// A line of the report that begins so.
-fn line(output: &Output, begin: &str) -> String {
+/// A line of the report that has this in it, to its end.
+fn line(output: &Output, part: &str) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
-    let found = text.lines().position(|line| line.starts_with(begin));
-    let found = found.unwrap_or_else(|| panic!("no line {begin:?} in:\n{text}"));
+    let found = text.lines().position(|line| line.contains(part));
+    let found = found.unwrap_or_else(|| panic!("no line {part:?} in:\n{text}"));
     // Its further lines are indented.
     let mut lines = text.lines().skip(found);
     let mut whole = lines.next().unwrap().to_owned();
@@ -123,7 +123,7 @@ fn a_load_by_page_faults_is_cores_busy_and_no_storage() {
     assert!((busy - cpu as f64 / length as f64).abs() < 0.001, "{busy} by {cpu} in {length}");
     assert!(busy > 0.02 && busy <= 1.1, "one thread, paced, keeps at most one core busy: {busy}");
     let cpus = run.json()["host"]["affinity_cpus"].as_u64().unwrap();
-    let told = line(&output, "start → first_response: ");
+    let told = line(&output, "→ module_populated: ");
     assert!(told.contains(&format!(" of {cpus} cores busy (")), "{told}");
     assert!(told.contains("% system), 0 B from storage (page cache), "), "{told}");
     assert!(line(&output, "Cores are those of the launch: ").contains(&cpus.to_string()));
