@@ -37,7 +37,7 @@ pub struct Given {
 }
 
 /// The metrics, in the order of [`Given`]'s fields.
-const METRICS: [Metric; 3] = [Metric::StorageReadBytes, Metric::StorageReads, Metric::StorageBusyNs];
+pub(super) const METRICS: [Metric; 3] = [Metric::StorageReadBytes, Metric::StorageReads, Metric::StorageBusyNs];
 
 /// A counter file, and what it showed before the start and when last read.
 struct Source {
@@ -66,6 +66,7 @@ pub struct StorageProbe {
     mountstats: Option<String>,
     buffer: Buffer,
     cost_ns: u64,
+    was_dear: bool,
     read_at: Option<Mono>,
 }
 
@@ -83,6 +84,7 @@ impl StorageProbe {
             mountstats: None,
             buffer: Buffer::new(),
             cost_ns: 0,
+            was_dear: false,
             read_at: None,
         }
     }
@@ -187,12 +189,17 @@ impl StorageProbe {
         &self.boundaries
     }
 
+    /// Whether some samples have no figures because reading them is dear.
+    pub fn was_dear(&self) -> bool {
+        self.was_dear
+    }
+
     /// Reads the counters.
     pub fn look(&mut self, now: Mono, at_mark: bool) -> Reading {
         let dear = self.cost_ns > DEAR_NS;
         if dear && !at_mark && self.read_at.is_some_and(|at| now.since(at) < DEAR_PERIOD_NS) {
-            let why = format!("read once a second and at marks: one reading took {} µs", self.cost_ns / 1_000);
-            return absent(METRICS, &why);
+            self.was_dear = true;
+            return Reading::default();
         }
         let begun = Mono::now();
         let mut sources = std::mem::take(&mut self.sources);

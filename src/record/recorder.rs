@@ -236,7 +236,7 @@ impl Recorder {
 
     /// Puts every metric that was absent at some time into `run.json`, beside those that nothing could fill.
     fn tell_absences(&mut self) {
-        for (metric, reason) in self.absence.ever() {
+        for (metric, reason) in self.absence.ever().chain(self.probes.around.between()) {
             if !self.meta.absent.iter().any(|absent| absent.metric == metric) {
                 self.meta.absent.push(Absent { metric, reason: reason.to_owned() });
             }
