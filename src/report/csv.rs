@@ -4,8 +4,9 @@
 //! Columns, in this order: what became of the stage (`stage` … `sampled_ns`); each metric at the mark, under its own
 //! name; `delta_<counter>` since the previous mark; `change_<gauge>`, signed, since the previous mark;
 //! `peak_<gauge>_low`, `_high`, `_basis` over start → mark; `span_peak_<gauge>_…` over previous mark → mark; the host
-//! account's two bounds; ratios; where the payload's data came from since the previous mark (`data_from`) and
-//! since start (`data_from_start`), with the reason; and what the counters since start may lack (`unaccounted_…`).
+//! account's two bounds; the ratios of [`crate::account::ratios`], as decimal numbers; where the payload's data came from
+//! since the previous mark (`data_from`) and since start (`data_from_start`), with the reason; and what the counters
+//! since start may lack (`unaccounted_…`).
 
 use std::io::Write;
 
