@@ -239,9 +239,11 @@ impl Recorder {
 
     /// Puts every metric that was absent at some time into `run.json`, beside those that nothing could fill.
     fn tell_absences(&mut self) {
-        for (metric, reason) in self.absence.ever().chain(self.probes.around.between()) {
-            if !self.meta.absent.iter().any(|absent| absent.metric == metric) {
-                self.meta.absent.push(Absent { metric, reason: reason.to_owned() });
+        let ever = self.absence.ever().map(|(metric, reason)| Absent { metric, reason: reason.to_owned() });
+        let between = self.probes.around.between().map(|(metric, reason)| Absent { metric, reason: reason.to_owned() });
+        for absent in ever.chain(between) {
+            if !self.meta.absent.iter().any(|known| known.metric == absent.metric) {
+                self.meta.absent.push(absent);
             }
         }
     }
