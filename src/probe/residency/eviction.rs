@@ -67,7 +67,7 @@ impl Views {
     /// To be called after every turn of the rotation: if a full view has ended with it, what has fallen.
     pub fn after_turn(&mut self, rotation: &Rotation) -> Vec<Fall> {
         let mut falls = Vec::new();
-        if !rotation.oldest().is_some_and(|oldest| oldest >= self.began) {
+        if rotation.oldest().is_none_or(|oldest| oldest < self.began) {
             return falls;
         }
         let now = rotation.now();
