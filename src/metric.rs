@@ -185,25 +185,25 @@ metrics! {
         "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings.",
         "pages that are not in memory", "" }
     RunWaitNs Counter Nanoseconds "run_wait_ns" {
-        "Time that the tree's threads waited for a CPU while they could have run, at least: each as last read before its end (/proc/PID/task/TID/schedstat).", "", "" }
+        "Time that the tree's threads waited for a CPU while they could have run, at least: each as last read before its end (/proc/PID/task/TID/schedstat). Ten times a second and at marks.", "", "" }
     IoWaitNs Counter Nanoseconds "io_wait_ns" {
-        "Time that the tree's threads waited for block I/O, at least: each as last read before its end (delay accounting; /proc/PID/task/TID/stat, delayacct_blkio_ticks).", "", "" }
+        "Time that the tree's threads waited for block I/O, at least: each as last read before its end (delay accounting; /proc/PID/task/TID/stat, delayacct_blkio_ticks). Ten times a second and at marks.", "", "" }
     PressureCpuSomeNs Counter Nanoseconds "pressure_cpu_some_ns" {
-        "Time in which some task of the host waited for a CPU (/proc/pressure/cpu).", "all tasks of the host", "" }
+        "Time in which some task of the host waited for a CPU (/proc/pressure/cpu). Ten times a second and at marks.", "all tasks of the host", "" }
     PressureIoSomeNs Counter Nanoseconds "pressure_io_some_ns" {
-        "Time in which some task of the host waited for I/O (/proc/pressure/io).", "all tasks of the host", "pressure_io_full_ns" }
+        "Time in which some task of the host waited for I/O (/proc/pressure/io). Ten times a second and at marks.", "all tasks of the host", "pressure_io_full_ns" }
     PressureIoFullNs Counter Nanoseconds "pressure_io_full_ns" {
-        "Time in which all tasks of the host that were not idle waited for I/O (/proc/pressure/io).", "all tasks of the host", "pressure_io_some_ns" }
+        "Time in which all tasks of the host that were not idle waited for I/O (/proc/pressure/io). Ten times a second and at marks.", "all tasks of the host", "pressure_io_some_ns" }
     PressureMemorySomeNs Counter Nanoseconds "pressure_memory_some_ns" {
-        "Time in which some task of the host waited for memory (/proc/pressure/memory).", "all tasks of the host", "pressure_memory_full_ns" }
+        "Time in which some task of the host waited for memory (/proc/pressure/memory). Ten times a second and at marks.", "all tasks of the host", "pressure_memory_full_ns" }
     PressureMemoryFullNs Counter Nanoseconds "pressure_memory_full_ns" {
-        "Time in which all tasks of the host that were not idle waited for memory (/proc/pressure/memory).", "all tasks of the host", "pressure_memory_some_ns" }
+        "Time in which all tasks of the host that were not idle waited for memory (/proc/pressure/memory). Ten times a second and at marks.", "all tasks of the host", "pressure_memory_some_ns" }
     CgroupPressureCpuSomeNs Counter Nanoseconds "cgroup_pressure_cpu_some_ns" {
-        "Time in which some task of the launch's control group waited for a CPU (cpu.pressure; v2 only).", "other tasks of the group", "" }
+        "Time in which some task of the launch's control group waited for a CPU (cpu.pressure; v2 only). Ten times a second and at marks.", "other tasks of the group", "" }
     CgroupPressureIoSomeNs Counter Nanoseconds "cgroup_pressure_io_some_ns" {
-        "Time in which some task of the launch's control group waited for I/O (io.pressure; v2 only).", "other tasks of the group", "" }
+        "Time in which some task of the launch's control group waited for I/O (io.pressure; v2 only). Ten times a second and at marks.", "other tasks of the group", "" }
     CgroupPressureMemorySomeNs Counter Nanoseconds "cgroup_pressure_memory_some_ns" {
-        "Time in which some task of the launch's control group waited for memory (memory.pressure; v2 only).", "other tasks of the group", "" }
+        "Time in which some task of the launch's control group waited for memory (memory.pressure; v2 only). Ten times a second and at marks.", "other tasks of the group", "" }
     StorageReadBytes Counter Bytes "storage_read_bytes" {
         "Bytes read from the devices and network mounts behind the artifacts, by their own counters (/sys/dev/block/M:N/stat; /proc/self/mountstats).",
         "other users of the devices", "read_bytes" }

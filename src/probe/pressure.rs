@@ -1,8 +1,7 @@
 //! How long tasks waited for CPU, I/O or memory: pressure stall information of the host and of the launch's control
 //! group (Documentation/accounting/psi.rst).
 //!
-//! The kernel's totals, in microseconds, less what they were before the exec. All six files take some 5 µs, so they
-//! are read at every tick. A group of version 1 has no such files; the root group of version 2 has the host's.
+//! The kernel's totals, in microseconds, less what they were before the exec. A group of version 1 has no such files; the root group of version 2 has the host's.
 
 use std::path::{Path, PathBuf};
 

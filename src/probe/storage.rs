@@ -37,7 +37,7 @@ pub struct Given {
 }
 
 /// The metrics, in the order of [`Given`]'s fields.
-const METRICS: [Metric; 3] = [Metric::StorageReadBytes, Metric::StorageReads, Metric::StorageBusyNs];
+pub(super) const METRICS: [Metric; 3] = [Metric::StorageReadBytes, Metric::StorageReads, Metric::StorageBusyNs];
 
 /// A counter file, and what it showed before the start and when last read.
 struct Source {
@@ -60,10 +60,13 @@ pub struct StorageProbe {
     sources: Vec<Option<Source>>,
     /// Artifacts taken in so far.
     artifacts: usize,
+    /// The boundaries behind each mount that was looked behind, by its id: shards lie side by side.
+    behind: HashMap<u32, Vec<usize>>,
     blocks: Result<HashMap<(u32, u32), Given>, String>,
     mountstats: Option<String>,
     buffer: Buffer,
     cost_ns: u64,
+    was_dear: bool,
     read_at: Option<Mono>,
 }
 
@@ -76,10 +79,12 @@ impl StorageProbe {
             boundaries: Vec::new(),
             sources: Vec::new(),
             artifacts: 0,
+            behind: HashMap::new(),
             blocks: Err("nothing was read of it before the start".to_owned()),
             mountstats: None,
             buffer: Buffer::new(),
             cost_ns: 0,
+            was_dear: false,
             read_at: None,
         }
     }
@@ -105,13 +110,22 @@ impl StorageProbe {
     }
 
     fn add(&mut self, artifact: usize, path: &Path) {
+        // Of an overlay each file may come from a layer of its own.
+        let mount = self.mounts.of_resolved(path).filter(|mount| mount.fs_type != "overlay").map(|mount| mount.id);
+        if let Some(known) = mount.and_then(|mount| self.behind.get(&mount)) {
+            known.iter().for_each(|&index| self.boundaries[index].artifacts.push(artifact));
+            return;
+        }
+        let mut indices = Vec::new();
         for leaf in storage::behind(path, &self.roots, &self.mounts) {
             let device = leaf.device.map(|(major, minor)| format!("{major}:{minor}"));
             let chain = leaf.chain.join(" → ");
-            let same = |known: &&mut Boundary| {
+            let same = |known: &Boundary| {
                 known.kind == leaf.kind && known.device == device && (device.is_some() || known.name == leaf.name)
             };
-            if let Some(known) = self.boundaries.iter_mut().find(same) {
+            if let Some(index) = self.boundaries.iter().position(same) {
+                let known = &mut self.boundaries[index];
+                indices.push(index);
                 if !known.chains.contains(&chain) {
                     known.chains.push(chain);
                 }
@@ -144,7 +158,13 @@ impl StorageProbe {
                 }),
                 reason: leaf.counters.err(),
             });
+            indices.push(self.boundaries.len() - 1);
             self.sources.push(source);
+        }
+        if let Some(mount) = mount {
+            indices.sort_unstable();
+            indices.dedup();
+            self.behind.insert(mount, indices);
         }
     }
 
@@ -169,12 +189,17 @@ impl StorageProbe {
         &self.boundaries
     }
 
+    /// Whether some samples have no figures because reading them is dear.
+    pub fn was_dear(&self) -> bool {
+        self.was_dear
+    }
+
     /// Reads the counters.
     pub fn look(&mut self, now: Mono, at_mark: bool) -> Reading {
         let dear = self.cost_ns > DEAR_NS;
         if dear && !at_mark && self.read_at.is_some_and(|at| now.since(at) < DEAR_PERIOD_NS) {
-            let why = format!("read once a second and at marks: one reading took {} µs", self.cost_ns / 1_000);
-            return absent(METRICS, &why);
+            self.was_dear = true;
+            return Reading::default();
         }
         let begun = Mono::now();
         let mut sources = std::mem::take(&mut self.sources);

@@ -5,9 +5,10 @@
 //! the sums are **lower bounds**, and named so: each thread counts with what it was last read to have, and what it
 //! waited between that reading and its end, or in a life that no reading met, is not there. They never fall.
 //!
-//! A tick reads a few threads in turn (some 2 µs each, 5 µs where block I/O is counted too); a mark reads all of them,
-//! in bounded time. With few threads, all are read at every tick.
+//! A look reads a few threads in turn (some 2 µs each, 5 µs where block I/O is counted too); one at a mark reads all of
+//! them, in bounded time.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use crate::launch::tree::{ProcessKey, Tree};
 use crate::metric::Metric;
 use crate::proc::{Buffer, ProcFile, threads_but_main};
 
-/// Threads read in a tick…
-const TICK: usize = 8;
+/// Threads read in a look that is not at a mark…
+const FEW: usize = 16;
 /// … and of processes whose threads are listed anew.
 const LISTS: usize = 2;
 /// The threads of a process are listed anew so often, and where their number has changed, which in some programs it
@@ -90,7 +91,7 @@ impl WaitProbe {
             let begun = Mono::now();
             self.forget(tree);
             self.list(tree, now, at_mark, begun);
-            let most = if at_mark { self.turn.len() } else { TICK.min(self.turn.len()) };
+            let most = if at_mark { self.turn.len() } else { FEW.min(self.turn.len()) };
             for _ in 0..most {
                 let Some(thread) = self.turn.pop_front() else { break };
                 if self.read(thread) {
@@ -152,8 +153,8 @@ impl WaitProbe {
             };
             self.listed.insert(key, Listed { count, at: now });
             for thread in std::iter::once(key.pid).chain(others) {
-                if !self.threads.contains_key(&(key, thread)) {
-                    self.threads.insert((key, thread), Waited::default());
+                if let Entry::Vacant(place) = self.threads.entry((key, thread)) {
+                    place.insert(Waited::default());
                     // New ones first: nothing is known of them.
                     self.turn.push_front((key, thread));
                 }

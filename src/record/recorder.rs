@@ -298,9 +298,12 @@ impl Recorder {
     fn tell_absences(&mut self) {
         let at_marks =
             Metric::levels().filter(|metric| !metric.is_gauge()).map(|metric| (metric, "looked at at marks only"));
-        for (metric, reason) in self.absence.ever().chain(at_marks) {
-            if !self.meta.absent.iter().any(|absent| absent.metric == metric) {
-                self.meta.absent.push(Absent { metric, reason: reason.to_owned() });
+        let owned = |(metric, reason): (Metric, &str)| Absent { metric, reason: reason.to_owned() };
+        let ever = self.absence.ever().map(owned);
+        let by_design = at_marks.chain(self.probes.around.between()).map(|(metric, reason)| owned((metric, reason)));
+        for absent in ever.chain(by_design) {
+            if !self.meta.absent.iter().any(|known| known.metric == absent.metric) {
+                self.meta.absent.push(absent);
             }
         }
     }
