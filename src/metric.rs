@@ -130,8 +130,10 @@ metrics! {
         "Time on a CPU of the whole tree by an inherited perf counter, the dead that nobody waited for included.",
         "", "cpu_user_ns + cpu_system_ns" }
     ResidentPayloadLowBytes Gauge Bytes "resident_payload_low_bytes" {
-        "Payload bytes that the page tables of the tree's processes point at (PAGEMAP_SCAN, /proc/PID/pagemap): a lower bound of resident_payload_bytes where that is withheld.",
+        "Payload bytes that the page tables of the tree's processes point at (PAGEMAP_SCAN, /proc/PID/pagemap): a lower bound of resident_payload_bytes where that is withheld. At marks; between them only where it is withheld.",
         "", "resident_payload_bytes, rss_file_bytes" }
+    ResidentLowStaleNs Gauge Nanoseconds "resident_low_stale_ns" {
+        "Age of the oldest part of resident_payload_low_bytes when the sample was taken.", "", "" }
     RssHighWaterLowBytes HighWater Bytes "rss_high_water_low_bytes" {
         "The resident set of the tree was at least this at some time since start: the largest VmHWM of one process image, less the counter's error, or the largest sample of the sum if that is more.",
         "", "rss_bytes" }
@@ -175,9 +177,9 @@ metrics! {
         "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings.",
         "pages that are not in memory", "" }
     RunWaitNs Counter Nanoseconds "run_wait_ns" {
-        "Time that the tree's threads waited for a CPU while they could have run (/proc/PID/task/TID/schedstat).", "", "" }
+        "Time that the tree's threads waited for a CPU while they could have run, at least: each as last read before its end (/proc/PID/task/TID/schedstat).", "", "" }
     IoWaitNs Counter Nanoseconds "io_wait_ns" {
-        "Time that the tree's threads waited for block I/O (delay accounting; stat, delayacct_blkio_ticks).", "", "" }
+        "Time that the tree's threads waited for block I/O, at least: each as last read before its end (delay accounting; /proc/PID/task/TID/stat, delayacct_blkio_ticks).", "", "" }
     PressureCpuSomeNs Counter Nanoseconds "pressure_cpu_some_ns" {
         "Time in which some task of the host waited for a CPU (/proc/pressure/cpu).", "all tasks of the host", "" }
     PressureIoSomeNs Counter Nanoseconds "pressure_io_some_ns" {

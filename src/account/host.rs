@@ -101,7 +101,7 @@ impl Part {
 /// The account at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostAccount {
-    parts: [Bounds; Part::ALL.len()],
+    pub(crate) parts: [Bounds; Part::ALL.len()],
     /// Swapped-out memory, which is in no part and not in the total.
     pub swap: Option<u64>,
     /// The sum of the parts' bounds.

@@ -20,6 +20,7 @@
 
 pub mod host;
 mod peaks;
+pub mod ratios;
 
 use crate::clock::At;
 use crate::event::What;

@@ -16,6 +16,7 @@ pub mod mounts;
 pub mod oom;
 pub mod pressure;
 pub mod software;
+pub mod storage;
 
 use std::path::{Path, PathBuf};
 

@@ -127,7 +127,7 @@ fn text(field: &[u8]) -> String {
 }
 
 /// The kernel writes space, tab, newline, backslash and `#` as a backslash and three octal digits.
-fn unescaped(field: &[u8]) -> Vec<u8> {
+pub(crate) fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, tail)) = rest.split_first() {

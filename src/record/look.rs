@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use crate::artifact::Artifact;
 use crate::clock::Mono;
+use crate::event::What;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
+use crate::probe::around::Around;
 use crate::probe::available::AvailableProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::rank::RankProbe;
-use crate::probe::residency::ResidencyProbe;
+use crate::probe::residency::{Evicted, ResidencyProbe};
 use crate::probe::sharing::SharingProbe;
 use crate::probe::{Absences, Reading};
 
@@ -20,6 +23,8 @@ use crate::probe::{Absences, Reading};
 const RESIDENCY_PER_MILLE: f64 = 17.5;
 /// …and a tick's at most, where ticks are far apart.
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
+/// Of a closer look's time page tables take one part in so many at most, where residency is known.
+const PAGE_TABLE_PART: u32 = 5;
 /// Mapping work a tick…
 const MAPPING: Duration = Duration::from_micros(200);
 /// …and while a stage waits for a mapping: its time is worth more looking.
@@ -40,10 +45,12 @@ pub struct Probes {
     pub process: ProcessProbe,
     pub mapping: MappingProbe,
     pub residency: ResidencyProbe,
+    pub pagetable: PageTableProbe,
     pub counters: Counters,
     pub available: AvailableProbe,
     pub sharing: SharingProbe,
     pub ranks: RankProbe,
+    pub around: Around,
 }
 
 /// What a look found.
@@ -66,6 +73,8 @@ impl Probes {
         let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
         readings.push(self.available.read());
         self.ranks.tick(&self.tree);
+        let at_mark = matches!(closeness, Closeness::Mark { .. });
+        readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
         let mapping = match closeness {
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {
@@ -74,13 +83,23 @@ impl Probes {
         };
         sightings.extend(mapping.changes);
         readings.push(mapping.reading);
+        // The page tables take the residency's place where that is withheld, and of its time what it leaves.
+        let withheld = self.residency.is_withheld();
         let resident = match closeness {
             Closeness::Mark { limit } => {
-                let spent = Duration::from_nanos(Mono::now().since(began));
-                self.residency.look((limit * 6 / 10).saturating_sub(spent))
+                // A part of it is left for what is shared, below.
+                let left =
+                    |began: Mono| (limit * 6 / 10).saturating_sub(Duration::from_nanos(Mono::now().since(began)));
+                let share = if withheld { left(began) } else { limit / PAGE_TABLE_PART };
+                readings.push(self.pagetable.look(&self.mapping, artifacts, share));
+                self.residency.look(left(began))
             }
             Closeness::Tick { interval, .. } => {
-                self.residency.tick(interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST))
+                let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
+                if withheld {
+                    readings.push(self.pagetable.tick(&self.mapping, artifacts, budget));
+                }
+                self.residency.tick(budget)
             }
         };
 
@@ -89,6 +108,11 @@ impl Probes {
             // What it may cost its targets is limited by itself, in CPU time; where others have the CPU it takes longer.
             readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 2));
         }
+        sightings.extend(resident.evicted.iter().map(|evicted| {
+            let Evicted { artifact, from, to, .. } = *evicted;
+            let what = What::Evicted { artifact, bytes: from - to, from, to };
+            (evicted.at, Some(evicted.uncertainty_ns), what)
+        }));
 
         let mut look = Look {
             began,

@@ -26,9 +26,11 @@ use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs};
 use crate::metric::Metric;
+use crate::probe::around::Around;
 use crate::probe::available::AvailableProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
+use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
 use crate::probe::rank::RankProbe;
 use crate::probe::residency::ResidencyProbe;
@@ -114,6 +116,7 @@ impl Prepared {
             death: None,
             cost: None,
             losses: Vec::new(),
+            storage: Vec::new(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
@@ -151,6 +154,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             }
         }
     }
+    let mut around = Around::new(&mounts);
+    around.storage.follow(&artifacts);
+    around.begin();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
     let deaths = DeathWatch::begin();
@@ -185,10 +191,12 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             process: ProcessProbe::new(),
             mapping: MappingProbe::new(set::has_model_name),
             residency,
+            pagetable: PageTableProbe::new(),
             counters,
             available: AvailableProbe::default(),
             sharing: SharingProbe::new(),
             ranks: RankProbe::default(),
+            around,
         },
         discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
         artifacts,
@@ -244,26 +252,12 @@ fn absent_by_design() -> Vec<Absent> {
     let devices =
         [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
     let unprobed = [
-        Metric::ResidentPayloadLowBytes,
         Metric::RssHighWaterLowBytes,
         Metric::RssHighWaterHighBytes,
         Metric::CgroupBytes,
         Metric::CgroupAnonBytes,
         Metric::CgroupFileBytes,
         Metric::CgroupPeakBytes,
-        Metric::RunWaitNs,
-        Metric::IoWaitNs,
-        Metric::PressureCpuSomeNs,
-        Metric::PressureIoSomeNs,
-        Metric::PressureIoFullNs,
-        Metric::PressureMemorySomeNs,
-        Metric::PressureMemoryFullNs,
-        Metric::CgroupPressureCpuSomeNs,
-        Metric::CgroupPressureIoSomeNs,
-        Metric::CgroupPressureMemorySomeNs,
-        Metric::StorageReadBytes,
-        Metric::StorageReads,
-        Metric::StorageBusyNs,
     ]
     .map(|metric| (metric, "this version does not measure it"));
     let absent = devices.into_iter().chain(unprobed);

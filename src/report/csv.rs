@@ -5,13 +5,15 @@
 //! name; `delta_<counter>` since the previous mark; `change_<gauge>`, signed, since the previous mark;
 //! `peak_<gauge>_low`, `_high`, `_basis` over start → mark; `span_peak_<gauge>_…` over previous mark → mark; the host
 //! account: `host_<part>_bytes_low`, `_high`, which do not overlap and may be added; `host_swap_bytes`, which is not in
-//! the total; `host_basis`, how it is known; and the total, `host_bytes_low`, `host_bytes_high`.
+//! the total; `host_basis`, how it is known; and the total, `host_bytes_low`, `host_bytes_high`; the ratios of
+//! [`crate::account::ratios`], as decimal numbers.
 
 use std::io::Write;
 
 use csv::{Terminator, WriterBuilder};
 
 use crate::account::host::Part;
+use crate::account::ratios::RATIOS;
 use crate::account::{Peak, StageRow, StageTable};
 use crate::metric::{ALL, Metric};
 
@@ -21,8 +23,10 @@ use super::text::plain;
 pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
     writer.write_record(header())?;
+    let mut previous = None;
     for row in &table.rows {
-        writer.write_record(cells(row))?;
+        writer.write_record(cells(row, previous))?;
+        previous = Some(row);
     }
     writer.flush()?;
     Ok(())
@@ -42,10 +46,11 @@ pub fn header() -> Vec<String> {
     }
     header.extend(Part::ALL.iter().flat_map(|part| ["low", "high"].map(|end| format!("{}_{end}", part.column()))));
     header.extend(["host_swap_bytes", "host_basis", "host_bytes_low", "host_bytes_high"].map(str::to_owned));
+    header.extend(RATIOS.iter().map(|ratio| ratio.name.to_owned()));
     header
 }
 
-fn cells(row: &StageRow) -> Vec<String> {
+fn cells(row: &StageRow, previous: Option<&StageRow>) -> Vec<String> {
     let outcome = &row.outcome;
     let mut cells = vec![text(&outcome.stage), word(&outcome.status), text(&outcome.reason)];
     cells.push(cell(outcome.begin.map(|at| at.0)));
@@ -66,6 +71,7 @@ fn cells(row: &StageRow) -> Vec<String> {
         [cell(bounds.low), cell(bounds.high)]
     }));
     cells.extend([cell(row.host.swap), text(&row.host.basis), cell(row.host.total.low), cell(row.host.total.high)]);
+    cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, previous))));
     cells
 }
 
@@ -136,11 +142,11 @@ mod tests {
             span_peaks: Vec::new(),
             host: HostAccount { swap: Some(1), ..HostAccount::default() },
         };
-        assert_eq!(cells(&row).len(), names.len());
+        assert_eq!(cells(&row, None).len(), names.len());
         let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
-        assert!(text.ends_with(",1,,,\r\n"));
+        assert!(text.ends_with(",1,,,,\r\n"));
         let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
         assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
     }

@@ -3,6 +3,7 @@
 mod account;
 pub mod csv;
 mod death;
+mod eviction;
 pub mod folder;
 pub mod plot;
 pub mod terminal;

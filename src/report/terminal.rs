@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{account, death, units, words};
+use super::{account, death, eviction, units, words};
 
 pub(super) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -72,6 +72,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     words::gap(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
+    eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
     account::section(&mut page, run, table);
     absences(&mut page, run, table);
     page.blank();

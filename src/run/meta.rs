@@ -10,6 +10,7 @@ use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
 use crate::event::{Found, text_of};
+use crate::host::storage::Boundary;
 use crate::host::{self, ConditionNow, Host, Mounts, Roots};
 use crate::metric::Metric;
 use crate::probe::residency::Trust;
@@ -55,6 +56,9 @@ pub struct Meta {
     pub cost: Option<Cost>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,
+    /// The devices and mounts behind the artifacts.
+    #[serde(default)]
+    pub storage: Vec<Boundary>,
 }
 
 /// One artifact of the set.

@@ -34,6 +34,8 @@ pub enum Scope {
     Artifact(ArtifactId),
     /// A rank of a distributed launch, by its number: the sums over its processes.
     Rank(u32),
+    /// An entry of `run.json`'s `storage`, by its index.
+    Storage(usize),
 }
 
 /// One row of `detail.csv`.

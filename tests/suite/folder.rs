@@ -61,10 +61,12 @@ impl RunFolder {
 pub struct Stage(Row);
 
 impl Stage {
+    #[allow(dead_code)]
     pub fn new(row: Row) -> Stage {
         Stage(row)
     }
 
+    #[allow(dead_code)]
     /// A time that must be there, in nanoseconds since start.
     pub fn time(&self, column: &str) -> i64 {
         self.text(column).parse().unwrap_or_else(|_| panic!("{column} is no time at {}", self.text("stage")))

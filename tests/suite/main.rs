@@ -14,4 +14,3 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
-mod truth;

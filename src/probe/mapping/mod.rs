@@ -59,11 +59,32 @@ const OPEN_PERIOD_LATER_NS: u64 = 2_000_000_000;
 const OPEN_SHARE: u64 = 100;
 const OPEN_MOST_SAVED_NS: i64 = 1_000_000;
 
+/// Where one mapping of an artifact lies in a process, as its maps had it when last read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Addresses.
+    pub start: u64,
+    pub end: u64,
+    /// Of its first byte in the file.
+    pub offset: u64,
+    /// As maps shows them: for telling whether it is still the same mapping, not for telling of which file.
+    pub device: u64,
+    pub inode: u64,
+}
+
 /// What one process maps of one artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Holding {
     ranges: Ranges,
     permissions: String,
+    places: Vec<Place>,
+}
+
+impl Holding {
+    /// Whether the same bytes are mapped in the same way, wherever.
+    fn covers_the_same(&self, other: &Holding) -> bool {
+        (&self.ranges, &self.permissions) == (&other.ranges, &other.permissions)
+    }
 }
 
 /// What is known of one process.
@@ -99,6 +120,8 @@ pub struct MappingProbe {
     /// The union over the processes, by artifact.
     mapped: Vec<Ranges>,
     stale: bool,
+    /// Counts the changes of what is mapped where.
+    version: u64,
     opened: HashSet<ArtifactId>,
     credit_ns: Option<i64>,
     open_credit_ns: i64,
@@ -115,6 +138,7 @@ impl MappingProbe {
             watched: HashMap::new(),
             mapped: Vec::new(),
             stale: true,
+            version: 0,
             opened: HashSet::new(),
             credit_ns: None,
             open_credit_ns: OPEN_MOST_SAVED_NS,
@@ -191,6 +215,23 @@ impl MappingProbe {
             .collect()
     }
 
+    /// Where each process maps each artifact, as last read.
+    pub fn places(&self) -> impl Iterator<Item = (ProcessKey, ArtifactId, &[Place])> {
+        self.watched.iter().flat_map(|(key, watched)| {
+            watched.holdings.iter().map(|(artifact, holding)| (*key, *artifact, holding.places.as_slice()))
+        })
+    }
+
+    /// Another number whenever [`MappingProbe::places`] has changed.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Why the mappings of some process could not be read.
+    pub fn unread(&self) -> Option<&str> {
+        self.watched.values().find_map(|watched| watched.unread.as_deref())
+    }
+
     /// Keeps up with the tree and the set.
     fn follow(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, found: &mut MappingReading) {
         if self.identities.learn(artifacts) {
@@ -220,6 +261,7 @@ impl MappingProbe {
         for key in gone {
             let Some(watched) = self.watched.remove(&key) else { continue };
             let unread = watched.unread_before(now);
+            self.version += u64::from(!watched.holdings.is_empty());
             for artifact in watched.holdings.into_keys() {
                 let what = What::Unmapped { pid: key.pid, artifact };
                 found.changes.push((now, unread, what));
@@ -268,7 +310,7 @@ impl MappingProbe {
         };
         let mut tell = |what| found.changes.push((at, unread, what));
         for (artifact, holding) in &holdings {
-            if watched.holdings.get(artifact) != Some(holding) {
+            if !watched.holdings.get(artifact).is_some_and(|before| before.covers_the_same(holding)) {
                 tell(What::Mapped {
                     pid: key.pid,
                     artifact: *artifact,
@@ -282,6 +324,7 @@ impl MappingProbe {
             tell(What::Unmapped { pid: key.pid, artifact: *artifact });
             self.stale = true;
         }
+        self.version += u64::from(watched.holdings != holdings);
         watched.holdings = holdings;
         i64::try_from(cost).unwrap_or(i64::MAX / 2)
     }
@@ -378,8 +421,8 @@ fn mapped_payload(mapped: &Ranges, artifact: &Artifact) -> Option<u64> {
     artifact.layout.as_ref().ok().map(|layout| mapped.intersection(&layout.payload).len())
 }
 
-/// The mappings of one artifact: where, and each kind of permissions once.
-type Parts = (Vec<std::ops::Range<u64>>, BTreeSet<[u8; 4]>);
+/// The mappings of one artifact: which bytes, each kind of permissions once, and where.
+type Parts = (Vec<std::ops::Range<u64>>, BTreeSet<[u8; 4]>, Vec<Place>);
 
 /// What a text of maps holds of the artifacts.
 fn holdings(
@@ -400,15 +443,17 @@ fn holdings(
         let Some((id, file)) = artifact.and_then(|id| Some((id, artifacts.get(id.0)?))) else { continue };
         // A mapping goes to the end of a page, the file may end before.
         let end = mapping.offset.saturating_add(mapping.end - mapping.start).min(file.size);
-        let (ranges, permissions) = parts.entry(id).or_default();
+        let (ranges, permissions, places) = parts.entry(id).or_default();
         ranges.push(mapping.offset.min(end)..end);
+        let Mapping { start, end, offset, device, inode, .. } = mapping;
+        places.push(Place { start, end, offset, device, inode });
         permissions.insert(mapping.permissions);
     }
     parts
         .into_iter()
-        .map(|(id, (ranges, permissions))| {
+        .map(|(id, (ranges, permissions, places))| {
             let permissions: Vec<_> = permissions.iter().map(|each| String::from_utf8_lossy(each)).collect();
-            (id, Holding { ranges: ranges.into_iter().collect(), permissions: permissions.join(",") })
+            (id, Holding { ranges: ranges.into_iter().collect(), permissions: permissions.join(","), places })
         })
         .collect()
 }

@@ -83,20 +83,25 @@ pub struct ProcessProbe {
     buffer: Buffer,
 }
 
+/// The clock tick of `/proc`'s times (sysconf(_SC_CLK_TCK)), in nanoseconds.
+pub fn ns_per_clock_tick() -> u64 {
+    // Every Linux has 100 ticks a second for user space unless it says otherwise.
+    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+    1_000_000_000 / ticks.filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
 /// A parent whose child vanished is read again, and its other children are looked after, at most so often a tick.
 const ROUNDS: usize = 4;
 
 impl ProcessProbe {
     pub fn new() -> ProcessProbe {
-        // Every Linux has 100 ticks a second for user space unless it says otherwise.
-        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
         ProcessProbe {
             entries: HashMap::new(),
             ledger: Ledger::new(),
             pending: Vec::new(),
             told: HashMap::new(),
             deaf_parent: None,
-            ns_per_tick: 1_000_000_000 / ticks.filter(|ticks| *ticks > 0).unwrap_or(100),
+            ns_per_tick: ns_per_clock_tick(),
             buffer: Buffer::new(),
         }
     }

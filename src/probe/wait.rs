@@ -1,0 +1,262 @@
+//! How long the tree's threads waited: for a CPU while they could have run, and for block I/O.
+//!
+//! The kernel keeps both for each thread alone, and drops them with it: `/proc/PID/schedstat` is the main thread's, and
+//! nothing adds up the others' or the dead ones' (fs/proc/base.c, proc_pid_schedstat; fs/proc/array.c, field 42). So
+//! the sums are **lower bounds**, and named so: each thread counts with what it was last read to have, and what it
+//! waited between that reading and its end, or in a life that no reading met, is not there. They never fall.
+//!
+//! A tick reads a few threads in turn (some 2 µs each, 5 µs where block I/O is counted too); a mark reads all of them,
+//! in bounded time. With few threads, all are read at every tick.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use super::Reading;
+use crate::clock::Mono;
+use crate::event::Pid;
+use crate::launch::tree::{ProcessKey, Tree};
+use crate::metric::Metric;
+use crate::proc::{Buffer, ProcFile, threads_but_main};
+
+/// Threads read in a tick…
+const TICK: usize = 8;
+/// … and of processes whose threads are listed anew.
+const LISTS: usize = 2;
+/// The threads of a process are listed anew where their number has changed, and so often besides.
+const LIST_PERIOD_NS: u64 = 1_000_000_000;
+/// The time for all threads, at a mark.
+const MARK: Duration = Duration::from_millis(3);
+
+/// What a thread waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Waited {
+    run_ns: u64,
+    io_ns: u64,
+}
+
+impl Waited {
+    fn plus(self, other: Waited) -> Waited {
+        Waited { run_ns: self.run_ns.saturating_add(other.run_ns), io_ns: self.io_ns.saturating_add(other.io_ns) }
+    }
+}
+
+/// A process's threads as last listed.
+struct Listed {
+    count: u64,
+    at: Mono,
+}
+
+/// The waits of a tree.
+pub struct WaitProbe {
+    threads: HashMap<(ProcessKey, Pid), Waited>,
+    turn: VecDeque<(ProcessKey, Pid)>,
+    listed: HashMap<ProcessKey, Listed>,
+    /// What those waited that are gone.
+    ended: Waited,
+    run_absent: Option<String>,
+    io_absent: Option<String>,
+    ns_per_tick: u64,
+    buffer: Buffer,
+}
+
+impl WaitProbe {
+    /// Finds out what this kernel counts.
+    pub fn new() -> WaitProbe {
+        let own = std::fs::read("/proc/self/schedstat").map(|text| schedstat(&text));
+        let run_absent = match own {
+            Ok(Some(_)) => None,
+            Ok(None) => Some("this kernel keeps no scheduler statistics (/proc/PID/schedstat is empty)".to_owned()),
+            Err(error) => Some(format!("/proc/PID/schedstat: {error}")),
+        };
+        let io_absent = match std::fs::read_to_string("/proc/sys/kernel/task_delayacct") {
+            Ok(text) if text.trim() == "0" => {
+                Some("delay accounting is off on this host (kernel.task_delayacct is 0)".to_owned())
+            }
+            Ok(_) => None,
+            // Before Linux 5.14 only the command line of the kernel says, and a zero is all there is to see.
+            Err(error) => Some(format!("whether delays are counted is not known: kernel.task_delayacct: {error}")),
+        };
+        WaitProbe {
+            threads: HashMap::new(),
+            turn: VecDeque::new(),
+            listed: HashMap::new(),
+            ended: Waited::default(),
+            run_absent,
+            io_absent,
+            ns_per_tick: super::process::ns_per_clock_tick(),
+            buffer: Buffer::new(),
+        }
+    }
+
+    /// Reads some threads, or at a mark all of them; [`Tree::sweep`] comes before.
+    pub fn look(&mut self, tree: &Tree, now: Mono, at_mark: bool) -> Reading {
+        if self.run_absent.is_none() || self.io_absent.is_none() {
+            self.forget(tree);
+            self.list(tree, now, at_mark);
+            let begun = Mono::now();
+            let most = if at_mark { self.turn.len() } else { TICK.min(self.turn.len()) };
+            for _ in 0..most {
+                let Some(thread) = self.turn.pop_front() else { break };
+                if self.read(thread) {
+                    self.turn.push_back(thread);
+                }
+                if at_mark && Mono::now().since(begun) > MARK.as_nanos() as u64 {
+                    break;
+                }
+            }
+        }
+        let sum = self.threads.values().fold(self.ended, |sum, one| sum.plus(*one));
+        let mut reading = Reading::default();
+        for (metric, value, why) in
+            [(Metric::RunWaitNs, sum.run_ns, &self.run_absent), (Metric::IoWaitNs, sum.io_ns, &self.io_absent)]
+        {
+            match why {
+                None => reading.values.set(metric, value),
+                Some(why) => reading.absences.push((metric, why.clone())),
+            }
+        }
+        reading
+    }
+
+    /// Lets those processes go that are gone, with what they are known to have waited.
+    fn forget(&mut self, tree: &Tree) {
+        let there = |key: &ProcessKey| tree.process(key.pid).is_some_and(|process| process.key == *key);
+        let gone: HashSet<ProcessKey> = self.listed.keys().filter(|key| !there(key)).copied().collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.listed.retain(|key, _| !gone.contains(key));
+        self.turn.retain(|(key, _)| !gone.contains(key));
+        let left: Vec<Waited> =
+            self.threads.extract_if(|(key, _), _| gone.contains(key)).map(|(_, waited)| waited).collect();
+        self.ended = left.into_iter().fold(self.ended, Waited::plus);
+    }
+
+    fn list(&mut self, tree: &Tree, now: Mono, at_mark: bool) {
+        let mut lists = 0;
+        for process in tree.processes() {
+            let (key, count) = (process.key, process.stat.threads);
+            let listed = self.listed.get(&key);
+            let due = listed
+                .is_none_or(|listed| listed.count != count || (count > 1 && now.since(listed.at) >= LIST_PERIOD_NS));
+            if !due {
+                continue;
+            }
+            // A process of one thread needs no list.
+            let others: Vec<Pid> = if count > 1 {
+                if lists == LISTS && !at_mark {
+                    continue;
+                }
+                lists += 1;
+                threads_but_main(key.pid).collect()
+            } else {
+                Vec::new()
+            };
+            self.listed.insert(key, Listed { count, at: now });
+            for thread in std::iter::once(key.pid).chain(others) {
+                if !self.threads.contains_key(&(key, thread)) {
+                    self.threads.insert((key, thread), Waited::default());
+                    // New ones first: nothing is known of them.
+                    self.turn.push_front((key, thread));
+                }
+            }
+        }
+    }
+
+    /// Reads one thread; `false` if it is gone, with what it had then kept.
+    fn read(&mut self, thread: (ProcessKey, Pid)) -> bool {
+        let (key, tid) = thread;
+        let mut waited = Waited::default();
+        let mut gone = false;
+        if self.run_absent.is_none() {
+            match ProcFile::once(key.pid, &format!("task/{tid}/schedstat"), &mut self.buffer) {
+                Ok(text) => waited.run_ns = schedstat(text).unwrap_or(0),
+                Err(_) => gone = true,
+            }
+        }
+        if self.io_absent.is_none() && !gone {
+            match ProcFile::once(key.pid, &format!("task/{tid}/stat"), &mut self.buffer) {
+                Ok(text) => waited.io_ns = block_ticks(text).unwrap_or(0).saturating_mul(self.ns_per_tick),
+                Err(_) => gone = true,
+            }
+        }
+        let Some(known) = self.threads.get_mut(&thread) else { return false };
+        if gone {
+            self.ended = self.ended.plus(*known);
+            self.threads.remove(&thread);
+            return false;
+        }
+        // Less than it had: the number is another thread's by now.
+        if waited.run_ns < known.run_ns || waited.io_ns < known.io_ns {
+            self.ended = self.ended.plus(*known);
+        }
+        *known = waited;
+        true
+    }
+}
+
+impl Default for WaitProbe {
+    fn default() -> WaitProbe {
+        WaitProbe::new()
+    }
+}
+
+/// Time on a CPU, time waiting for one, and how often: the second, in nanoseconds. `None` where all are 0, which no
+/// thread that runs can have.
+fn schedstat(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
+    let (on, waiting, times) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (on > 0 || times > 0).then_some(waiting)
+}
+
+/// Field 42 of a stat file: clock ticks of waiting for block I/O.
+fn block_ticks(text: &[u8]) -> Option<u64> {
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+    rest.split_ascii_whitespace().nth(42 - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_waits() {
+        assert_eq!(schedstat(b"50875 44690 2\n"), Some(44_690));
+        assert_eq!(schedstat(b"0 0 0\n"), None, "a kernel without them");
+        assert_eq!(schedstat(b"1 2"), None);
+        let stat = include_bytes!("../../fixtures/proc/stat-cat");
+        assert_eq!(block_ticks(stat), Some(0));
+        let mut words: Vec<String> = String::from_utf8_lossy(stat).split(' ').map(str::to_owned).collect();
+        words[41] = "17".into();
+        assert_eq!(block_ticks(words.join(" ").as_bytes()), Some(17));
+    }
+
+    fn probe() -> WaitProbe {
+        WaitProbe { run_absent: None, io_absent: Some(String::new()), ..WaitProbe::new() }
+    }
+
+    #[test]
+    fn what_the_dead_waited_stays_and_nothing_falls() {
+        let mut probe = probe();
+        let own = std::process::id() as Pid;
+        let key = ProcessKey { pid: own, start_time: 1 };
+        // A number that had more before: another thread has it now.
+        probe.threads.insert((key, own), Waited { run_ns: u64::MAX / 2, io_ns: 0 });
+        assert!(probe.read((key, own)));
+        assert_eq!(probe.ended.run_ns, u64::MAX / 2);
+        let gone = (key, 0);
+        probe.threads.insert(gone, Waited { run_ns: 5, io_ns: 0 });
+        assert!(!probe.read(gone));
+        assert_eq!(probe.ended.run_ns, u64::MAX / 2 + 5);
+        assert!(!probe.threads.contains_key(&gone));
+    }
+
+    #[test]
+    fn delays_that_are_not_counted_are_absent() {
+        let probe = WaitProbe::new();
+        let on = std::fs::read_to_string("/proc/sys/kernel/task_delayacct").is_ok_and(|text| text.trim() != "0");
+        assert_eq!(probe.io_absent.is_none(), on);
+    }
+}
