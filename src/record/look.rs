@@ -106,7 +106,7 @@ impl Probes {
         if let Closeness::Mark { limit } = closeness {
             readings.push(whole_artifacts(&mut self.residency, limit / 10));
             // What it may cost its targets is limited by itself, in CPU time; where others have the CPU it takes longer.
-            readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 2));
+            readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 3));
         }
         sightings.extend(resident.evicted.iter().map(|evicted| {
             let Evicted { artifact, from, to, .. } = *evicted;
