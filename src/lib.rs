@@ -29,7 +29,7 @@
 //! | [`event`], [`sample`] | what is seen: things that happen, and values at a time |
 //! | [`host`] | what this machine, its limits and the working directory are |
 //! | [`proc`] | files of `/proc/PID`: kept open, parsed by hand |
-//! | [`probe`] | one file a probe: residency, mapping, memory, fault, I/O |
+//! | [`probe`] | one file a probe: residency, mapping, memory, fault, I/O, storage, pressure, waits |
 //! | [`launch`] | child, output pump, signals, exit status, reaping; the tree of processes |
 //! | [`watch`] | what the launch says: its log, its notifications |
 //! | [`run`] | a run folder: its files, written and read |
@@ -38,6 +38,7 @@
 //! | [`report`] | stage table → csv, terminal, svg, png (pure) |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |
+//! | [`doctor`] | the verb that says what may be measured here, and what would change it |
 //! | [`cli`] | the command line, as plain options |
 
 pub mod account;
@@ -45,6 +46,7 @@ pub mod artifact;
 pub mod cli;
 pub mod clock;
 pub mod demo;
+pub mod doctor;
 pub mod event;
 pub mod host;
 pub mod inspect;

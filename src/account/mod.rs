@@ -21,6 +21,9 @@
 pub mod host;
 mod peaks;
 pub mod ratios;
+pub mod source;
+pub mod unaccounted;
+mod work;
 
 use crate::clock::At;
 use crate::event::What;
@@ -30,8 +33,9 @@ use crate::sample::Sample;
 use crate::stage::Outcome;
 
 pub use host::HostAccount;
-use peaks::RunningPeaks;
 pub use peaks::{Basis, Peak};
+use peaks::{Before, Peaks};
+pub use work::Work;
 
 /// One row: a stage, and everything at it.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +52,8 @@ pub struct StageRow {
     pub peaks: Vec<(Metric, Peak)>,
     /// Per gauge, over the previous mark → this mark.
     pub span_peaks: Vec<(Metric, Peak)>,
+    /// What the interval before was spent on.
+    pub work: Work,
     /// What the launch holds of the host's memory.
     pub host: HostAccount,
 }
@@ -97,7 +103,8 @@ impl StageTable {
         marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
 
         let mut problems = contradictions(&run.samples);
-        let mut from_start = RunningPeaks::new(&run.samples);
+        let mut of_run = Peaks::new(run);
+        let mut before: Option<Before> = None;
         let mut rows: Vec<StageRow> = Vec::new();
         let indices = samples_at(&marked, &run.samples);
         let times = indices.iter().flatten().map(|&index| run.samples[index].t);
@@ -108,12 +115,16 @@ impl StageTable {
             let previous = rows.last();
             let deltas = deltas(previous, &values, &outcome.stage, &mut problems);
             let changes = previous.map(|previous| changes(&previous.values, &values)).unwrap_or_default();
-            let peaks = index.map(|index| from_start.to(index)).unwrap_or_default();
-            let span_peaks = index.map(|index| {
-                let begin = previous.and_then(StageRow::at).unwrap_or(At(0));
-                let first = run.samples.partition_point(|sample| sample.t < begin).min(index);
-                peaks::peaks_of(&peaks::largest(&run.samples[first..=index]))
-            });
+            let at = outcome.mark.as_ref().map_or(At(0), |(at, _, _)| *at);
+            let peaks = index.map(|index| of_run.from_start(index, at)).unwrap_or_default();
+            let span_peaks = match (index, before) {
+                // From start, the first interval is the whole.
+                (Some(_), None) => peaks.clone(),
+                (Some(index), Some(before)) => of_run.span(before, index, at),
+                (None, _) => Vec::new(),
+            };
+            before = Some(Before { at, sample: index });
+            let work = sample.map(|_| Work::of(&run.meta, previous, &values));
             let host = sample.map(|sample| processes.account(sample, &run.meta.artifacts)).unwrap_or_default();
             problems.extend(host::contradiction(&outcome.stage, &values, &host));
             rows.push(StageRow {
@@ -121,7 +132,8 @@ impl StageTable {
                 deltas,
                 changes,
                 peaks,
-                span_peaks: span_peaks.unwrap_or_default(),
+                span_peaks,
+                work: work.unwrap_or_default(),
                 host,
                 values,
                 outcome,
@@ -135,6 +147,7 @@ impl StageTable {
             changes: Vec::new(),
             peaks: Vec::new(),
             span_peaks: Vec::new(),
+            work: Work::default(),
             host: HostAccount::default(),
         }));
 

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::group_files::GroupFiles;
 use super::mounts::Mounts;
 use super::{Roots, look};
 
@@ -77,8 +78,7 @@ impl CpuQuota {
 impl Cgroups {
     /// What `roots` show of this process's groups; `mounts` is the mount table of the same roots.
     pub fn read(roots: &Roots, mounts: &Mounts) -> Cgroups {
-        let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
-        let mut groups = Cgroups { membership: text.lines().filter_map(membership).collect(), ..Cgroups::default() };
+        let mut groups = Cgroups { membership: memberships(roots), ..Cgroups::default() };
 
         if let Some(memory) = Group::find(roots, mounts, &groups.membership, "memory") {
             groups.memory_version = Some(memory.version);
@@ -111,13 +111,31 @@ impl Cgroups {
     }
 }
 
-/// The directories of the memory group that a process is in, by the text of its `/proc/PID/cgroup`, and of those
-/// ancestors that can be seen, nearest first: as this machine names each, and where to read it; with the version.
-pub(super) fn memory_groups(roots: &Roots, mounts: &Mounts, text: &str) -> Option<(u8, Vec<(PathBuf, PathBuf)>)> {
-    let membership: Vec<Membership> = text.lines().filter_map(membership).collect();
-    let group = Group::find(roots, mounts, &membership, "memory")?;
-    let levels = group.levels().map(|(shown, directory)| (shown.to_owned(), directory.to_owned())).collect();
-    Some((group.version, levels))
+/// This process's group in the hierarchy that has the memory controller, and the groups above it that can be seen,
+/// nearest first.
+pub fn memory_groups(roots: &Roots, mounts: &Mounts) -> Vec<GroupFiles> {
+    memory_groups_of(roots, mounts, &memberships(roots))
+}
+
+/// The same for a process of these memberships.
+pub(super) fn memory_groups_of(roots: &Roots, mounts: &Mounts, memberships: &[Membership]) -> Vec<GroupFiles> {
+    let Some(group) = Group::find(roots, mounts, memberships, "memory") else { return Vec::new() };
+    let files = |(shown, directory): (&Path, &Path)| GroupFiles {
+        version: group.version,
+        shown: shown.to_owned(),
+        directory: directory.to_owned(),
+    };
+    group.levels().map(files).collect()
+}
+
+/// The lines of `/proc/self/cgroup`.
+pub fn memberships(roots: &Roots) -> Vec<Membership> {
+    memberships_in(&look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default())
+}
+
+/// The lines of a `/proc/PID/cgroup`.
+pub(super) fn memberships_in(text: &str) -> Vec<Membership> {
+    text.lines().filter_map(membership).collect()
 }
 
 fn membership(line: &str) -> Option<Membership> {

@@ -13,11 +13,13 @@
 //! pump as they are.
 
 mod absence;
+mod blind;
 mod cost;
 mod death;
 mod detail;
 mod discover;
 mod folder;
+mod lacking;
 mod look;
 mod options;
 mod pace;

@@ -12,6 +12,7 @@ use super::death::DeathWatch;
 use super::detail::{self, DetailLog};
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
+use super::lacking;
 use super::look::{Closeness, Probes};
 use super::options::Then;
 use super::pace::Pace;
@@ -60,6 +61,7 @@ pub struct Recorder {
     until: Option<String>,
     then: Then,
     control: Control,
+    reset_peaks: bool,
     absence: Absence,
     deaths: DeathWatch,
     detail: DetailLog,
@@ -103,6 +105,8 @@ pub struct Setup {
     pub then: Then,
     pub control: Control,
     pub deaths: DeathWatch,
+    /// Whether high-water marks are reset at each stage.
+    pub reset_peaks: bool,
 }
 
 /// What one look saw beside its values: it may have been an event by which a stage is reached.
@@ -129,6 +133,7 @@ impl Recorder {
             then,
             control,
             deaths,
+            reset_peaks,
         } = setup;
         Recorder {
             pace: Pace::new(meta.interval_ns, clock.start()),
@@ -147,6 +152,7 @@ impl Recorder {
             until,
             then,
             control,
+            reset_peaks,
             absence: Absence::default(),
             deaths,
             detail: DetailLog::default(),
@@ -220,8 +226,10 @@ impl Recorder {
 
     fn finish(mut self) -> Recorded {
         let looked = self.look(0, Closeness::Mark { limit: LOOK });
+        let last = looked.sample.values;
         self.follow(looked.found);
-        self.meta.warnings.extend(self.probes.process.caveats());
+        let reason = |metric| self.absence.ever().find(|(of, _)| *of == metric).map_or("", |(_, why)| why).to_owned();
+        self.meta.warnings.extend(lacking::caveats(self.probes.process.caveats(), &last, reason));
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
@@ -357,6 +365,11 @@ impl Recorder {
             let sample = found.iter().any(is_mark).then(|| {
                 let looked = self.look(0, Closeness::Mark { limit: LOOK });
                 next = looked.found;
+                if self.reset_peaks {
+                    self.probes.reset_peaks();
+                    let at = self.clock.at(Mono::now());
+                    self.write(&Event { at, uncertainty_ns: Some(0), what: What::PeaksReset {} });
+                }
                 looked.sample
             });
             for mut event in found {
@@ -501,15 +514,15 @@ impl Recorder {
         for figure in &figures {
             offer(Scope::Process(figure.pid), figure.metric, figure.value);
         }
-        for figure in self.probes.ranks.figures(figures.iter()) {
-            offer(Scope::Rank(figure.rank), figure.metric, figure.value);
-        }
         for (index, given) in self.probes.around.storage.figures() {
             offer(Scope::Storage(index), "read_bytes", given.read_bytes);
             offer(Scope::Storage(index), "reads", given.reads);
             if let Some(busy) = given.busy_ns {
                 offer(Scope::Storage(index), "busy_ns", busy);
             }
+        }
+        for figure in self.probes.ranks.figures(figures.iter()) {
+            offer(Scope::Rank(figure.rank), figure.metric, figure.value);
         }
         // They have no end at which their last figures would be wanted, and many tensors make them dear.
         if !at_mark && t.0.saturating_sub(self.artifacts_told.0) < detail::APART_NS {

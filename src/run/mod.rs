@@ -5,6 +5,7 @@
 
 pub mod death;
 pub mod meta;
+pub mod peaks;
 pub mod rows;
 
 use std::path::{Path, PathBuf};
@@ -32,10 +33,10 @@ pub const TIMELINE_PNG: &str = "timeline.png";
 pub enum Scope {
     Process(Pid),
     Artifact(ArtifactId),
-    /// A rank of a distributed launch, by its number: the sums over its processes.
-    Rank(u32),
     /// An entry of `run.json`'s `storage`, by its index.
     Storage(usize),
+    /// A rank of a distributed launch, by its number: the sums over its processes.
+    Rank(u32),
 }
 
 /// One row of `detail.csv`.

@@ -3,10 +3,14 @@
 
 mod artifacts;
 mod cli;
+mod confine;
+mod degraded;
+mod doctor;
 mod folder;
 mod host;
 mod launch;
 mod loader;
+mod peaks;
 mod readme;
 mod reports;
 mod residency;
@@ -14,3 +18,4 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
+mod work;
