@@ -3,6 +3,7 @@
 #![allow(rustdoc::invalid_html_tags)]
 
 use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -135,6 +136,10 @@ pub struct RunArgs {
     /// Say nothing on standard error
     #[arg(long, short)]
     pub quiet: bool,
+    /// Sample page faults with their addresses, one in N minor ones and every major one, and look at each tensor at
+    /// each stage: faults.csv, tensors.csv, touched.svg [N where none is given: 64]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "64", value_parser = period)]
+    pub faults: Option<NonZeroU64>,
     /// Do not keep what the command prints
     #[arg(long)]
     pub no_output_log: bool,
@@ -226,6 +231,7 @@ impl RunArgs {
             output_log: !self.no_output_log,
             cgroup: matches!(self.cgroup, CgroupArg::Auto),
             reset_peaks: self.reset_peaks,
+            faults: self.faults,
             argv: self.argv,
         })
     }
@@ -234,6 +240,15 @@ impl RunArgs {
 /// Text, with an error that names the argument where it is none.
 fn utf8() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().try_map(|text| text.into_string().map_err(|_| "not UTF-8"))
+}
+
+/// One in so many. The kernel's own counter of a period has 63 bits; nobody has that many faults.
+fn period(text: &str) -> Result<NonZeroU64, String> {
+    match text.parse::<u64>().map(NonZeroU64::new) {
+        Ok(Some(period)) if period.get() <= 1_000_000_000 => Ok(period),
+        Ok(None) => Err("one in none is no sample; `--faults=1` takes every fault".to_owned()),
+        _ => Err("a number from 1 to 1000000000: one minor fault in so many is a sample".to_owned()),
+    }
 }
 
 /// `20ms`, `1s`, `500us`: from 1 ms to 1 h.
@@ -265,6 +280,23 @@ mod tests {
         assert_eq!(run.argv, ["prog", "--quiet", "--", "-x", ""]);
         assert!(Cli::try_parse_from(["stagemark", "run", "--bogus", "--", "prog"]).is_err());
         assert!(Cli::try_parse_from(["stagemark", "run", "prog"]).is_err());
+    }
+
+    #[test]
+    fn fault_samples_are_asked_for_with_a_number_or_without() {
+        let asked = |arguments: &[&str]| {
+            let all = ["stagemark", "run"].iter().chain(arguments).chain(&["--", "prog"]);
+            match Cli::try_parse_from(all).map(|cli| cli.verb) {
+                Ok(Verb::Run(run)) => Some(run.faults.map(NonZeroU64::get)),
+                _ => None,
+            }
+        };
+        assert_eq!(asked(&[]), Some(None));
+        assert_eq!(asked(&["--faults"]), Some(Some(64)));
+        assert_eq!(asked(&["--faults=1"]), Some(Some(1)));
+        for wrong in ["0", "-1", "x", "", "1.5", "1000000001", "99999999999999999999"] {
+            assert_eq!(asked(&[&format!("--faults={wrong}")]), None, "{wrong}");
+        }
     }
 
     #[test]

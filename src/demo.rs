@@ -51,6 +51,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         output_log: true,
         cgroup: false,
         reset_peaks: false,
+        faults: None,
         argv,
     })
 }

@@ -338,7 +338,7 @@ mod tests {
     fn run(samples: Vec<Sample>) -> Run {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runs/ml-216");
         let meta = Meta::load(&folder).unwrap();
-        Run { folder, meta, samples, events: Vec::new(), details: Vec::new(), gaps: Vec::new() }
+        Run { folder, meta, samples, events: Vec::new(), details: Vec::new(), tensors: None, gaps: Vec::new() }
     }
 
     fn reached(stage: &str, at: i64, sampled: Option<i64>) -> Outcome {

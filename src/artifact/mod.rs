@@ -7,6 +7,7 @@
 pub mod extent;
 pub mod format;
 mod header;
+pub mod locate;
 pub mod set;
 
 use std::collections::BTreeMap;

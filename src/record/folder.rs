@@ -26,7 +26,7 @@ pub enum FolderError {
 }
 
 /// An append-only file of rows.
-struct Sink {
+pub(super) struct Sink {
     name: &'static str,
     file: File,
     /// Length up to the last whole row that the file holds.
@@ -43,7 +43,7 @@ impl Sink {
         Ok(Sink { name, file, good: 0, waiting: Vec::new(), rows_waiting: 0, rows_lost: 0, error: None })
     }
 
-    fn push(&mut self, row: &[u8]) {
+    pub(super) fn push(&mut self, row: &[u8]) {
         self.waiting.extend_from_slice(row);
         self.rows_waiting += 1;
         if self.waiting.len() >= BUFFER {
@@ -51,7 +51,7 @@ impl Sink {
         }
     }
 
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         if self.waiting.is_empty() {
             return;
         }
@@ -68,7 +68,12 @@ impl Sink {
         self.rows_waiting = 0;
     }
 
-    fn loss(&self) -> Option<String> {
+    /// Bytes of whole rows, those that wait included.
+    pub(super) fn length(&self) -> u64 {
+        self.good + self.waiting.len() as u64
+    }
+
+    pub(super) fn loss(&self) -> Option<String> {
         let error = self.error.as_ref()?;
         Some(format!("{}: {} rows could not be written: {error}", self.name, self.rows_lost))
     }
@@ -154,11 +159,23 @@ impl Folder {
 
     /// Takes the folder away again: the command was never started.
     pub fn discard(self) {
-        for name in [run::SAMPLES, run::EVENTS, run::DETAIL, run::OUTPUT, run::META] {
+        for name in [run::SAMPLES, run::EVENTS, run::DETAIL, run::OUTPUT, run::META].into_iter().chain([
+            run::faults::FAULTS,
+            run::faults::LAYOUT,
+            run::faults::RESIDENCY,
+        ]) {
             let _ = std::fs::remove_file(self.path.join(name));
         }
         // Fails, as it should, where the user's own folder holds something by now.
         let _ = std::fs::remove_dir(&self.path);
+    }
+
+    /// Another file of rows, for whoever writes it.
+    pub(super) fn sink(&self, name: &'static str, header: &[&str]) -> io::Result<Sink> {
+        let mut sink = Sink::create(&self.path, name)?;
+        sink.push(&row_bytes(&ByteRecord::from(header)));
+        sink.flush();
+        sink.error.take().map_or(Ok(sink), Err)
     }
 
     /// Where it is, absolute.

@@ -7,6 +7,7 @@
 //! main      launch: start, signals, reaping            ─┐
 //! log       one a stream: lines                         ├─► channel ─► recorder: ticks, marks, rows
 //! notify    the notification socket                    ─┘
+//! faults    with `--faults`: drains the kernel's samples into files of its own
 //! ```
 //!
 //! Nothing here can harm the command: a recorder that fails, panics or is killed leaves the main thread and the output
@@ -18,6 +19,7 @@ mod cost;
 mod death;
 mod detail;
 mod discover;
+mod faults;
 mod folder;
 mod lacking;
 mod look;

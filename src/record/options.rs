@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub cgroup: bool,
     /// Whether high-water marks are reset at each stage.
     pub reset_peaks: bool,
+    /// `--faults`: one minor fault in so many is a sample.
+    pub faults: Option<NonZeroU64>,
     pub argv: Vec<OsString>,
 }
 

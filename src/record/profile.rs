@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::cost::Meter;
 use super::death::DeathWatch;
+use super::faults;
 use super::folder::Folder;
 use super::look::Probes;
 use super::options::{Options, ProfileError};
@@ -126,6 +127,7 @@ impl Prepared {
             peaks: PeaksMeta::of(CounterError::here(), options.reset_peaks),
             cgroup: None,
             losses: Vec::new(),
+            faults: None,
             storage: Vec::new(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
@@ -172,6 +174,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
     let deaths = DeathWatch::begin();
+    let faults = options.faults.map(|period| faults::Prepared::open(period, folder.as_ref()));
     drop(reserve);
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
@@ -214,6 +217,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         watch.map_err(|error| warnings.push(format!("notifications cannot be heard: {error}"))).ok()
     });
     meta.warnings = warnings;
+    let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
+    let faults = faults.map(|prepared| prepared.start(clock, artifacts.clone(), discover));
     let recorder = Recorder::new(Setup {
         clock,
         receiver,
@@ -231,7 +236,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             ranks: RankProbe::default(),
             cgroup,
         },
-        discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
+        discover,
+        faults,
         artifacts,
         mounts,
         matcher,

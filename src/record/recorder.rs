@@ -11,6 +11,7 @@ use super::cost::Meter;
 use super::death::DeathWatch;
 use super::detail::{self, DetailLog};
 use super::discover::{Discovered, Discovery};
+use super::faults::FaultLog;
 use super::folder::Folder;
 use super::lacking;
 use super::look::{Closeness, Probes};
@@ -33,6 +34,8 @@ use crate::watch::{self, Observed, Seen};
 
 /// The closer look at a mark: a loader may be waiting for it.
 const LOOK: Duration = Duration::from_millis(50);
+/// What is left of it is for the tensors, and in any case so many nanoseconds.
+const LEAST_FOR_TENSORS: u64 = 5_000_000;
 /// The first look at an artifact that was found after start.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
@@ -51,6 +54,8 @@ pub struct Recorder {
     probes: Probes,
     artifacts: Vec<Artifact>,
     discovery: Option<Discovery>,
+    /// `--faults`.
+    faults: Option<FaultLog>,
     mounts: Mounts,
     matcher: Matcher,
     meta: Meta,
@@ -96,6 +101,7 @@ pub struct Setup {
     pub artifacts: Vec<Artifact>,
     /// Whether files that nobody named join the set.
     pub discover: bool,
+    pub faults: Option<FaultLog>,
     pub mounts: Mounts,
     pub matcher: Matcher,
     pub meta: Meta,
@@ -124,6 +130,7 @@ impl Recorder {
             probes,
             artifacts,
             discover,
+            faults,
             mounts,
             matcher,
             meta,
@@ -144,6 +151,7 @@ impl Recorder {
             probes,
             artifacts,
             discovery: discover.then(Discovery::new),
+            faults,
             mounts,
             matcher,
             meta,
@@ -230,6 +238,7 @@ impl Recorder {
         self.follow(looked.found);
         let reason = |metric| self.absence.ever().find(|(of, _)| *of == metric).map_or("", |(_, why)| why).to_owned();
         self.meta.warnings.extend(lacking::caveats(self.probes.process.caveats(), &last, reason));
+        self.faults.iter_mut().for_each(FaultLog::finish);
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
@@ -401,6 +410,7 @@ impl Recorder {
         // An empty set stays open: a load that was over before its file was found is better known late than not at all.
         if !self.artifacts.is_empty() {
             self.discovery = None;
+            self.faults.iter().for_each(FaultLog::set_closed);
         }
         self.pace.slow_down(Mono::now());
         if self.meta.exit.is_none() {
@@ -455,6 +465,11 @@ impl Recorder {
         for what in self.absence.update(&sample.values, look.absences) {
             self.write(&Event { at: t, uncertainty_ns: Some(0), what });
         }
+        if let (Some(faults), Closeness::Mark { limit }) = (&self.faults, closeness) {
+            let limit = look.began.plus(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            let deadline = limit.max(Mono::now().plus(LEAST_FOR_TENSORS));
+            faults.residency(t, self.probes.residency.tensors(&self.artifacts, deadline));
+        }
         self.details(t, matches!(closeness, Closeness::Mark { .. }));
         if let Some(doubled) = self.pace.took(sample.cost_ns) {
             found.extend(self.happened(look.ended, Some(0), What::warning(doubled)));
@@ -493,6 +508,7 @@ impl Recorder {
             let at_start = Err("discovered after start".to_owned());
             self.meta.artifacts.push(ArtifactMeta::of(&artifact, trust, at_start, &self.mounts));
             self.artifacts.push(*artifact);
+            self.faults.iter().for_each(|faults| faults.artifacts(self.artifacts.clone()));
             let what = What::Artifact { artifact: ArtifactId(self.artifacts.len() - 1), found: Found::Discovered };
             marks.extend(self.happened(Mono::now(), Some(0), what));
             self.write_meta();
@@ -582,6 +598,10 @@ impl Recorder {
         self.enter_surroundings();
         if let Some(folder) = &mut self.folder {
             self.meta.losses = folder.losses();
+            if let Some(faults) = &self.faults {
+                self.meta.losses.extend(faults.losses());
+                self.meta.faults = Some(faults.samples());
+            }
             self.meta.storage = self.probes.around.storage.boundaries().to_vec();
             folder.meta(&self.meta);
         }

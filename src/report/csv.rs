@@ -122,7 +122,7 @@ fn word(value: &impl serde::Serialize) -> String {
 
 /// Text on one line that no spreadsheet takes for a formula: one that begins like a formula has a quote before it,
 /// which spreadsheets take for "this is text". The full-width forms count, as some programs take them for the others.
-fn text(text: &str) -> String {
+pub(super) fn text(text: &str) -> String {
     let text = plain(text);
     match text.chars().next() {
         Some('=' | '+' | '-' | '@' | '＝' | '＋' | '－' | '＠') => format!("'{text}"),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::{csv, plot, terminal};
+use super::{csv, plot, tensors, terminal};
 use crate::account::StageTable;
 use crate::event::text_of;
 use crate::run::{self, Run};
@@ -18,7 +18,8 @@ pub fn load(folder: &Path) -> anyhow::Result<(Run, StageTable)> {
     Ok((run, table))
 }
 
-/// Makes `stages.csv`, `timeline.svg` and `timeline.png` in the folder of a run.
+/// Makes `stages.csv`, `timeline.svg` and `timeline.png` in the folder of a run; with `--faults` also `tensors.csv`,
+/// `touched.svg` and `touched.png`.
 pub fn make(folder: &Path) -> anyhow::Result<()> {
     let (run, table) = load(folder)?;
     write(&run, &table, folder)
@@ -29,7 +30,16 @@ pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()>
     let mut stages = Vec::new();
     csv::write(table, &mut stages)?;
     let (svg, png) = plot::svg_and_png(run, table)?;
-    let files = [(run::STAGES, stages), (run::TIMELINE_SVG, svg.into_bytes()), (run::TIMELINE_PNG, png)];
+    let mut files = vec![(run::STAGES, stages), (run::TIMELINE_SVG, svg.into_bytes()), (run::TIMELINE_PNG, png)];
+    if let Some(found) = &run.tensors {
+        let mut rows = Vec::new();
+        tensors::write(run, found, table, &mut rows)?;
+        files.extend([
+            (run::TENSORS, rows),
+            (run::TOUCHED_SVG, plot::touched::svg(run, found, table)?.into_bytes()),
+            (run::TOUCHED_PNG, plot::touched::png(run, found, table)?),
+        ]);
+    }
     for (name, bytes) in files {
         let path = folder.join(name);
         run::replace(&path, &bytes).with_context(|| path.display().to_string())?;

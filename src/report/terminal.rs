@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{account, death, eviction, units, words, work};
+use super::{account, death, eviction, faults, units, words, work};
 
 pub(super) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -76,6 +76,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     account::section(&mut page, run, table);
     absences(&mut page, run, table);
     work::lines(run, table).iter().for_each(|line| page.line(line));
+    faults::sentences(run).iter().for_each(|sentence| page.line(sentence));
     page.blank();
     page.line(&words::condition(run));
     page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));
@@ -96,6 +97,9 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     // Paths are not broken, so that they can be copied.
     page.raw(&format!("run       {}", plain(&run.folder.display().to_string())));
     page.raw(&format!("timeline  {}", plain(&run.folder.join("timeline.svg").display().to_string())));
+    if run.tensors.is_some() {
+        page.raw(&format!("touched   {}", plain(&run.folder.join("touched.svg").display().to_string())));
+    }
     page.text
 }
 

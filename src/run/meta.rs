@@ -62,6 +62,9 @@ pub struct Meta {
     pub cgroup: Option<OwnCgroup>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,
+    /// Of runs with `--faults`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<super::faults::FaultSamples>,
     /// The devices and mounts behind the artifacts.
     #[serde(default)]
     pub storage: Vec<Boundary>,

@@ -4,6 +4,7 @@
 //! out and said.
 
 pub mod death;
+pub mod faults;
 pub mod meta;
 pub mod peaks;
 pub mod rows;
@@ -27,6 +28,9 @@ pub const OUTPUT: &str = "output.log";
 pub const STAGES: &str = "stages.csv";
 pub const TIMELINE_SVG: &str = "timeline.svg";
 pub const TIMELINE_PNG: &str = "timeline.png";
+pub const TENSORS: &str = "tensors.csv";
+pub const TOUCHED_SVG: &str = "touched.svg";
+pub const TOUCHED_PNG: &str = "touched.png";
 
 /// What a figure of `detail.csv` is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +70,8 @@ pub struct Run {
     /// In the order in which they were seen.
     pub events: Vec<Event>,
     pub details: Vec<Detail>,
+    /// Of runs with `--faults`.
+    pub tensors: Option<faults::Tensors>,
     /// What could not be read of the folder, for people: a torn last line, a missing file.
     pub gaps: Vec<String>,
 }
@@ -105,7 +111,8 @@ impl Run {
         })?;
         let events = read_rows(folder, EVENTS, &mut gaps, |_, row| rows::event(row))?;
         let details = read_rows(folder, DETAIL, &mut gaps, |_, row| rows::detail(row))?;
-        Ok(Run { folder: folder.to_owned(), meta, samples, events, details, gaps })
+        let tensors = faults::Tensors::load(folder, &meta, &mut gaps)?;
+        Ok(Run { folder: folder.to_owned(), meta, samples, events, details, tensors, gaps })
     }
 
     /// The command's output as far as `output.log` keeps it; empty where there is none.

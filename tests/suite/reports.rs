@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 }
 
 /// A run folder, with what became of its stages taken from its own marks: reports are tested here, not matching.
-fn load(name: &str) -> (Run, StageTable) {
+pub fn load(name: &str) -> (Run, StageTable) {
     let mut run = Run::load(&root().join("fixtures/runs").join(name)).unwrap();
     // Where the checkout lies must not show in a golden file.
     run.folder = PathBuf::from("fixtures/runs").join(name);
@@ -46,7 +46,7 @@ fn stages_csv(table: &StageTable) -> String {
 }
 
 #[track_caller]
-fn golden(name: &str, made: &str) {
+pub fn golden(name: &str, made: &str) {
     let path = root().join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, made).unwrap();

@@ -11,6 +11,7 @@ mod kernel;
 pub(super) mod pages;
 mod rest;
 mod rotation;
+mod tensors;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -24,6 +25,7 @@ use self::eviction::Views;
 use self::kernel::Kernel;
 use self::pages::Watched;
 use self::rotation::Rotation;
+pub use self::tensors::TensorResidency;
 use super::Absences;
 use crate::artifact::{Artifact, ArtifactId};
 use crate::clock::Mono;

@@ -16,6 +16,7 @@ mod series;
 mod smooth;
 #[cfg(test)]
 mod tests;
+pub mod touched;
 
 use crate::account::{StageRow, StageTable};
 use crate::clock::At;
@@ -118,16 +119,7 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
     // A mark that is not shown has a footnote.
     let visible = table.rows.iter().filter(|row| row.at().is_none_or(|at| at <= to)).cloned().collect();
     let table = &StageTable { rows: visible, ..table.clone() };
-    let marks: Vec<marks::Mark> = table
-        .reached()
-        .filter_map(|row| {
-            let (at, uncertainty, mark) = row.outcome.mark.as_ref()?;
-            // Without a bound the event was at this time or at any before it.
-            let time = if uncertainty.is_none() { format!("≤ {}", axis.label(at.0)) } else { axis.label(at.0) };
-            Some(marks::Mark { x: axis.x(at.0), name: plain(&mark.stage), time })
-        })
-        .collect();
-    let placement = marks::place(&marks, EDGE, WIDTH - EDGE);
+    let (marks, placement) = placed(table, &axis);
     let (list, band) = match &placement {
         Placement::Beside(_, rows) => (0, *rows as i32 * marks::ROW),
         Placement::Numbered { rows, .. } => (*rows as i32 * marks::ROW + 14, 2 * marks::ROW),
@@ -150,6 +142,21 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
         scene.text((EDGE, foot + 32 * (index as i32 + 1) - 10), Side::Left, 22, Palette::GREY, line);
     }
     scene
+}
+
+/// The marks to label, and where their labels stand.
+fn placed(table: &StageTable, axis: &TimeAxis) -> (Vec<marks::Mark>, Placement) {
+    let marks: Vec<marks::Mark> = table
+        .reached()
+        .filter_map(|row| {
+            let (at, uncertainty, mark) = row.outcome.mark.as_ref()?;
+            // Without a bound the event was at this time or at any before it.
+            let time = if uncertainty.is_none() { format!("≤ {}", axis.label(at.0)) } else { axis.label(at.0) };
+            Some(marks::Mark { x: axis.x(at.0), name: plain(&mark.stage), time })
+        })
+        .collect();
+    let placement = marks::place(&marks, EDGE, WIDTH - EDGE);
+    (marks, placement)
 }
 
 fn mark_lines(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) {

@@ -20,12 +20,14 @@ impl Palette {
     pub const FRAME: Colour = Colour(0x999999, 1.0);
     pub const MARK: Colour = Colour(0x333333, 1.0);
     pub const UNCERTAIN: Colour = Colour(0x333333, 0.12);
+    /// A file's bytes, none of which was seen touched.
+    pub const BAND: Colour = Colour(0xf6f6f6, 1.0);
     pub const HATCH: Colour = Colour(0xbbbbbb, 1.0);
-    const VERMILION: Colour = Colour(0xd55e00, 1.0);
+    pub const VERMILION: Colour = Colour(0xd55e00, 1.0);
     /// Vermilion as a tint: what is mapped and not there.
     const ABSENT_PAYLOAD: Colour = Colour(0xfae0cc, 1.0);
     const SKY: Colour = Colour(0x56b4e9, 1.0);
-    const BLUE: Colour = Colour(0x0072b2, 1.0);
+    pub const BLUE: Colour = Colour(0x0072b2, 1.0);
     const GREEN: Colour = Colour(0x009e73, 1.0);
     const PURPLE: Colour = Colour(0xcc79a7, 1.0);
     const ORANGE: Colour = Colour(0xe69f00, 1.0);
@@ -33,7 +35,7 @@ impl Palette {
 
 const TICK_EM: i32 = 23;
 const NAME_EM: i32 = 28;
-const KEY_EM: i32 = 24;
+pub const KEY_EM: i32 = 24;
 const HEADER: i32 = 50;
 
 /// Where a panel's data stand, below its header.
@@ -46,6 +48,11 @@ pub struct Panel {
 }
 
 impl Panel {
+    /// A panel whose header has this baseline and whose data lie between these heights.
+    pub fn new(header: i32, top: i32, bottom: i32) -> Panel {
+        Panel { header, top, bottom }
+    }
+
     /// Four panels between two heights, the first ones higher, as they tell most. The marks' labels stand in a band
     /// between the first one's header and its data.
     pub fn stack(top: i32, band: i32, bottom: i32) -> Vec<Panel> {
@@ -65,12 +72,12 @@ impl Panel {
 }
 
 /// One entry of a panel's key.
-struct Key {
-    looks: Looks,
-    text: String,
+pub struct Key {
+    pub looks: Looks,
+    pub text: String,
 }
 
-enum Looks {
+pub enum Looks {
     Fill(Colour),
     Line(Colour),
     Dashes(Colour),
@@ -412,7 +419,7 @@ fn flush(scene: &mut Scene, piece: &mut Vec<Point>, colour: Colour) {
 }
 
 /// The grid; values have no labels where there are none.
-fn grid(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, known: bool) {
+pub fn grid(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, known: bool) {
     for (t, _) in axis.ticks() {
         let x = axis.x(t);
         scene.rect((x, scale.top), (x + 2, scale.bottom), Palette::GRID);
@@ -437,7 +444,7 @@ pub fn time_axis(scene: &mut Scene, axis: &TimeAxis, bottom: i32) {
 }
 
 /// A panel's name, and its key at the right end of the same line.
-fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
+pub fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
     let y = panel.header;
     scene.text((super::LEFT, y), Side::Left, NAME_EM, Palette::INK, name);
     let mut right = super::RIGHT;

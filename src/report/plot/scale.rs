@@ -83,6 +83,11 @@ impl ValueAxis {
         ValueAxis { top, bottom, largest, nothing, quantity }
     }
 
+    /// An axis that ends at `largest`.
+    pub fn exactly(quantity: Quantity, largest: f64, top: i32, bottom: i32) -> ValueAxis {
+        ValueAxis { top, bottom, largest: largest.max(1.0), nothing: largest <= 0.0, quantity }
+    }
+
     /// Where a value stands.
     pub fn y(&self, value: f64) -> i32 {
         self.bottom - (f64::from(self.bottom - self.top) * (value / self.largest).clamp(0.0, 1.0)).round() as i32
