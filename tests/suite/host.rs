@@ -98,6 +98,14 @@ fn assert_narrow((low, high): (u64, u64), width: u64, what: &str) {
 
 #[test]
 fn a_heap_that_forks_share_counts_once() {
+    // Where others have the CPU for most of the time, no mark may come to the end of its shares: then once more.
+    let narrowest = (0..3).map(|_| shared_heap()).find(|narrowest| *narrowest < u64::MAX);
+    // Children write to some pages of their own between the readings.
+    assert!(narrowest.is_some_and(|narrowest| narrowest <= MIB), "with every share read: {narrowest:?} apart");
+}
+
+/// How far the bounds of the anonymous part were apart at best, where every share was read.
+fn shared_heap() -> u64 {
     let bench = Bench::new();
     let run = bench.run(&["fork"]);
     let before = run.stage("before");
@@ -119,8 +127,7 @@ fn a_heap_that_forks_share_counts_once() {
             assert!(row.known("pss_anon_bytes") <= 256 * MIB + OWN);
         }
     }
-    // Children write to some pages of their own between the readings.
-    assert!(narrowest <= MIB, "no mark had every share, or they were {narrowest} apart");
+    narrowest
 }
 
 #[test]

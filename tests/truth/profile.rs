@@ -336,7 +336,8 @@ impl Profile {
         if let Some(resident) = row.number("resident_payload_bytes") {
             let held = filled + resident;
             let processes = row.known("processes");
-            let own = processes * (OWN_MEMORY + rss_error()) + row.known("page_table_bytes");
+            // Its program and libraries are in the account too, as what they are: other file-backed pages.
+            let own = processes * (OWN_MEMORY + OWN_FILES + rss_error()) + row.known("page_table_bytes");
             let within = held.saturating_sub(rss_error())..=held + own;
             let files = row.known("rss_file_bytes") + row.known("rss_shmem_bytes");
             // Pages may be shared copy-on-write after a fork: that all of them are is the low bound.
