@@ -138,6 +138,14 @@ pub struct RunArgs {
     /// Do not keep what the command prints
     #[arg(long)]
     pub no_output_log: bool,
+    /// Put the launch into a control group of its own, so that the kernel says what all of it was charged for; limits stay
+    /// as they are
+    #[arg(long, value_enum, default_value_t = CgroupArg::Off)]
+    pub cgroup: CgroupArg,
+    /// Reset the processes' high-water marks at each stage, so that the peak between two stages is the kernel's: lowers what
+    /// getrusage tells the launch of itself
+    #[arg(long)]
+    pub reset_peaks: bool,
     /// The launch command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
@@ -147,6 +155,12 @@ pub struct RunArgs {
 pub enum ThenArg {
     Keep,
     Stop,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum CgroupArg {
+    Auto,
+    Off,
 }
 
 #[derive(Debug, Args)]
@@ -210,6 +224,8 @@ impl RunArgs {
             interval: self.interval,
             quiet: self.quiet,
             output_log: !self.no_output_log,
+            cgroup: matches!(self.cgroup, CgroupArg::Auto),
+            reset_peaks: self.reset_peaks,
             argv: self.argv,
         })
     }

@@ -15,6 +15,7 @@
 mod absence;
 mod blind;
 mod cost;
+mod death;
 mod detail;
 mod discover;
 mod folder;

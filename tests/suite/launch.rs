@@ -99,7 +99,8 @@ fn launch(line: &str, stop: bool) -> (Ended, Vec<What>, Finals) {
     let argv = ["sh", "-c", line].map(OsString::from).to_vec();
     let mut outputs = Outputs::prepare(&argv).unwrap();
     let before = Mono::now();
-    let started = start(&stagemark::launch::Command { argv, environment: Vec::new() }, &mut outputs).unwrap();
+    let started =
+        start(&stagemark::launch::Command { argv, environment: Vec::new(), group: None }, &mut outputs).unwrap();
     assert!(before < started.start && started.start <= Mono::now());
     let (finals, control) = (Finals::new(), Control::new().unwrap());
     if stop {

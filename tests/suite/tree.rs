@@ -440,7 +440,7 @@ fn orphans() {
         let key = ProcessKey { pid, start_time: Stat::parse(&stat).unwrap().start_time };
         // Withheld from an ordinary user.
         let rchar = io.as_deref().map(|io| Io::parse(io).unwrap().rchar);
-        finals.insert(key, FinalReading { at: Mono::now(), stat, io });
+        finals.insert(key, FinalReading { at: Mono::now(), stat, io, max_rss: None });
         waitpid(id, None).unwrap();
         rchar
     };

@@ -234,7 +234,7 @@ fn footnotes(run: &Run, table: &StageTable, shown: At, end: At, room: i32) -> Ve
         }
     }
     notes.push(format!("tick {}", units::duration(run.meta.interval_ns)));
-    notes.push("a peak is the largest sample: at least that".to_owned());
+    notes.push("a peak is at least that".to_owned());
     notes.extend(words::cost(run));
     let mut lines = vec![font::fit(&notes.join(" · "), 22, room)];
     let mut second = words::missing(table);
