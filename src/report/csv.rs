@@ -166,8 +166,6 @@ mod tests {
             changes: vec![(Metric::RssBytes, -7)],
             peaks: Vec::new(),
             span_peaks: Vec::new(),
-            host_low: Some(1),
-            host_high: None,
             work: Work::default(),
             host: HostAccount { swap: Some(1), ..HostAccount::default() },
         };
