@@ -167,7 +167,7 @@ mod tests {
             peaks: Vec::new(),
             span_peaks: Vec::new(),
             work: Work::default(),
-            host: HostAccount { swap: Some(1), ..HostAccount::default() },
+            host: HostAccount::default(),
         };
         assert_eq!(cells(&row, None).len(), names.len());
         let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
