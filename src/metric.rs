@@ -167,6 +167,15 @@ metrics! {
         "resident_payload_bytes", "resident_payload_bytes" }
     HostAvailableBytes Gauge Bytes "host_available_bytes" {
         "MemAvailable of the host: the kernel's estimate of what a new program could take without swapping (/proc/meminfo).", "all users of the host", "" }
+    HugetlbBytes Gauge Bytes "hugetlb_bytes" {
+        "Huge pages of hugetlbfs, summed over processes (status, HugetlbPages); no resident set has them.",
+        "shared ones once a process", "" }
+    MappedOtherFileBytes MarkGauge Bytes "mapped_other_file_bytes" {
+        "Bytes of files other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of them in memory.",
+        "pages that are not in memory", "" }
+    MappedShmemBytes MarkGauge Bytes "mapped_shmem_bytes" {
+        "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings.",
+        "pages that are not in memory", "" }
     RunWaitNs Counter Nanoseconds "run_wait_ns" {
         "Time that the tree's threads waited for a CPU while they could have run, at least: each as last read before its end (/proc/PID/task/TID/schedstat).", "", "" }
     IoWaitNs Counter Nanoseconds "io_wait_ns" {

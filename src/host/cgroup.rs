@@ -77,8 +77,7 @@ impl CpuQuota {
 impl Cgroups {
     /// What `roots` show of this process's groups; `mounts` is the mount table of the same roots.
     pub fn read(roots: &Roots, mounts: &Mounts) -> Cgroups {
-        let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
-        let mut groups = Cgroups { membership: text.lines().filter_map(membership).collect(), ..Cgroups::default() };
+        let mut groups = Cgroups { membership: memberships(roots), ..Cgroups::default() };
 
         if let Some(memory) = Group::find(roots, mounts, &groups.membership, "memory") {
             groups.memory_version = Some(memory.version);
@@ -109,6 +108,21 @@ impl Cgroups {
         }
         groups
     }
+}
+
+/// The lines of `/proc/self/cgroup`.
+pub fn memberships(roots: &Roots) -> Vec<Membership> {
+    let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
+    text.lines().filter_map(membership).collect()
+}
+
+/// The directories of the memory group that a process is in, by the text of its `/proc/PID/cgroup`, and of those
+/// ancestors that can be seen, nearest first: as this machine names each, and where to read it; with the version.
+pub(super) fn memory_groups(roots: &Roots, mounts: &Mounts, text: &str) -> Option<(u8, Vec<(PathBuf, PathBuf)>)> {
+    let membership: Vec<Membership> = text.lines().filter_map(membership).collect();
+    let group = Group::find(roots, mounts, &membership, "memory")?;
+    let levels = group.levels().map(|(shown, directory)| (shown.to_owned(), directory.to_owned())).collect();
+    Some((group.version, levels))
 }
 
 fn membership(line: &str) -> Option<Membership> {
@@ -223,7 +237,7 @@ fn tighter(one: Option<MemoryLimit>, other: Option<MemoryLimit>) -> Option<Memor
 
 /// A limit's bytes; absent where it says that there is none. Version 1 writes that as the largest multiple of the page
 /// size that a signed long holds, whatever the page size (mm/page_counter.c).
-fn bytes(text: &str) -> Option<u64> {
+pub(super) fn bytes(text: &str) -> Option<u64> {
     const LARGEST_PAGE: u64 = 64 << 10;
     text.parse::<u64>().ok().filter(|&bytes| bytes <= i64::MAX as u64 - LARGEST_PAGE)
 }

@@ -13,6 +13,7 @@ pub mod limits;
 mod look;
 pub mod mask;
 pub mod mounts;
+pub mod oom;
 pub mod pressure;
 pub mod software;
 pub mod storage;

@@ -17,6 +17,8 @@ pub struct Memory {
     pub shmem: u64,
     pub swap: u64,
     pub page_tables: u64,
+    /// HugetlbPages: pages of hugetlbfs, which are in no other figure here.
+    pub hugetlb: u64,
 }
 
 impl Memory {
@@ -25,8 +27,8 @@ impl Memory {
         let mut memory = Memory::default();
         let mut has_rss = false;
         for line in text.split(|&byte| byte == b'\n') {
-            // Only these two letters begin a line that is wanted; the kernel escapes newlines in the name.
-            if !matches!(line.first(), Some(b'V' | b'R')) {
+            // Only these letters begin a line that is wanted; the kernel escapes newlines in the name.
+            if !matches!(line.first(), Some(b'V' | b'R' | b'H')) {
                 continue;
             }
             let Some((key, value)) = key_and_value(line) else { continue };
@@ -38,8 +40,9 @@ impl Memory {
                 b"RssFile" => memory.file = bytes,
                 b"RssShmem" => memory.shmem = bytes,
                 b"VmPTE" => memory.page_tables = bytes,
-                b"VmSwap" => {
-                    memory.swap = bytes;
+                b"VmSwap" => memory.swap = bytes,
+                b"HugetlbPages" => {
+                    memory.hugetlb = bytes;
                     break;
                 }
                 _ => {}
@@ -82,7 +85,7 @@ impl Io {
 }
 
 /// `Key:   123 kB` → the key and 123.
-fn key_and_value(line: &[u8]) -> Option<(&[u8], u64)> {
+pub(super) fn key_and_value(line: &[u8]) -> Option<(&[u8], u64)> {
     let colon = line.iter().position(|&byte| byte == b':')?;
     let digits = line[colon + 1..].trim_ascii_start();
     let mut value = 0u64;

@@ -15,10 +15,12 @@
 
 mod absence;
 mod cost;
+mod death;
 mod detail;
 mod discover;
 mod faults;
 mod folder;
+mod lacking;
 mod look;
 mod options;
 mod pace;

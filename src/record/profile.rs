@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::cost::Meter;
+use super::death::DeathWatch;
 use super::faults;
 use super::folder::Folder;
 use super::look::Probes;
@@ -27,11 +28,14 @@ use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs};
 use crate::metric::Metric;
 use crate::probe::around::Around;
+use crate::probe::available::AvailableProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
+use crate::probe::rank::RankProbe;
 use crate::probe::residency::ResidencyProbe;
+use crate::probe::sharing::SharingProbe;
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
 use crate::stage::Matcher;
@@ -110,6 +114,7 @@ impl Prepared {
             absent: absent_by_design(),
             warnings,
             exit: None,
+            death: None,
             cost: None,
             losses: Vec::new(),
             faults: None,
@@ -157,6 +162,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
     let faults = options.faults.map(|period| faults::Prepared::open(period, folder.as_ref()));
+    let deaths = DeathWatch::begin();
     drop(reserve);
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
@@ -193,6 +199,9 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             pagetable: PageTableProbe::new(),
             counters,
             around,
+            available: AvailableProbe::default(),
+            sharing: SharingProbe::new(),
+            ranks: RankProbe::default(),
         },
         discover,
         faults,
@@ -205,6 +214,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         until: options.until.clone(),
         then: options.then,
         control: control.clone(),
+        deaths,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
 

@@ -1,11 +1,15 @@
 //! Stage table → what people read. Pure: the same run gives the same bytes.
 
+mod account;
 pub mod csv;
+mod death;
+mod eviction;
 mod faults;
 pub mod folder;
 pub mod plot;
 pub mod tensors;
 pub mod terminal;
 pub mod text;
-mod units;
+pub mod units;
 mod words;
+mod work;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::death::Death;
 use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
@@ -49,6 +50,9 @@ pub struct Meta {
     pub warnings: Vec<String>,
     /// `None` while the command runs, and for a run whose profiler was killed.
     pub exit: Option<Exit>,
+    /// A death before its time, and its likely cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub death: Option<Death>,
     pub cost: Option<Cost>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,

@@ -153,6 +153,7 @@ const KINDS: &[&str] = &[
     "opened",
     "mapped",
     "unmapped",
+    "evicted",
     "log_match",
     "notify",
     "mark",
@@ -168,6 +169,7 @@ pub fn detail_row(detail: &Detail) -> ByteRecord {
         Scope::Process(pid) => ("process", pid.to_string()),
         Scope::Artifact(ArtifactId(index)) => ("artifact", index.to_string()),
         Scope::Storage(index) => ("storage", index.to_string()),
+        Scope::Rank(rank) => ("rank", rank.to_string()),
     };
     vec![detail.at.0.to_string(), scope.to_owned(), id, detail.metric.clone(), detail.value.to_string()].into()
 }
@@ -179,6 +181,7 @@ pub fn detail(row: &ByteRecord) -> RowResult<Option<Detail>> {
         "process" => Scope::Process(id.try_into().map_err(|_| format!("the field id is no pid: `{id}`"))?),
         "artifact" => Scope::Artifact(ArtifactId(id as usize)),
         "storage" => Scope::Storage(id as usize),
+        "rank" => Scope::Rank(id.try_into().map_err(|_| format!("the field id is no rank: `{id}`"))?),
         _ => return Ok(None),
     };
     let value = number(row, 4, "value")?.ok_or("the field value is empty")?;
@@ -267,6 +270,7 @@ mod tests {
             What::Opened { pid: 7, artifact: ArtifactId(0) },
             What::Mapped { pid: 7, artifact: ArtifactId(0), bytes: 10, permissions: "r--p".into() },
             What::Unmapped { pid: 7, artifact: ArtifactId(0) },
+            What::Evicted { artifact: ArtifactId(0), bytes: 7, from: 10, to: 3 },
             What::LogMatch { stream: Stream::Both, stage: "loaded".into(), line: "=cmd,\u{1b}[0m".into() },
             What::Notify { pid: None, stage: Some("x".into()), status: None, ready: false, verified: false },
             What::Mark(Mark {
@@ -331,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_figure_comes_back_as_it_was() {
-        for scope in [Scope::Process(4), Scope::Artifact(ArtifactId(2)), Scope::Storage(1)] {
+        for scope in [Scope::Process(4), Scope::Artifact(ArtifactId(2)), Scope::Storage(1), Scope::Rank(7)] {
             let figure = Detail { at: At(1), scope, metric: "rss_bytes".into(), value: 3 };
             assert_eq!(detail(&detail_row(&figure)), Ok(Some(figure)));
         }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,6 +75,25 @@ impl Bench {
         launch.payload(model.payload)
     }
 
+    /// The reference loader with a script of acts (fixtures/src/loader/acts/mod.rs says which there are). Paths are
+    /// written by [`word`]. The artifacts are declared by [`Launch::artifact`], or discovered.
+    pub fn acts(&self, script: &str) -> Launch {
+        let number = self.runs.get();
+        let path = self.script(&format!("script-{number}"), script);
+        let [program, verb] = reference_loader();
+        let mut launch = self.command([program, verb, "acts"]);
+        let truth = launch.truth_path();
+        launch.arguments([path, truth]);
+        launch
+    }
+
+    /// A script in a file, for `exec`.
+    pub fn script(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, script).unwrap();
+        path
+    }
+
     /// Any command, `stagemark run --quiet` before it. Where it writes a truth, it does so at [`Launch::truth_path`].
     pub fn command<S: AsRef<OsStr>>(&self, argv: impl IntoIterator<Item = S>) -> Launch {
         let number = self.runs.get();
@@ -90,6 +110,13 @@ impl Drop for Bench {
             let _ = Command::new("umount").arg("--lazy").arg(place).output();
         }
     }
+}
+
+/// A path as a word of a script.
+pub fn word(path: impl AsRef<Path>) -> String {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%';
+    let bytes = path.as_ref().as_os_str().as_bytes().iter();
+    bytes.map(|&byte| if plain(byte) { (byte as char).to_string() } else { format!("%{byte:02x}") }).collect()
 }
 
 /// A model file.

@@ -218,9 +218,11 @@ impl Profile {
         self.truth.iter().find(speaks).expect("a process that tells stages").pid
     }
 
+    /// The first line of a kind and name, of the process that speaks where it has one.
     pub fn line(&self, kind: &str, name: &str) -> Option<&Said> {
         let speaker = self.speaker();
-        self.truth.iter().find(|line| line.kind == kind && line.name == name && line.pid == speaker)
+        let mut lines = self.truth.iter().filter(|line| line.kind == kind && line.name == name);
+        lines.clone().find(|line| line.pid == speaker).or_else(|| lines.next())
     }
 
     /// The truth at a stage.
@@ -349,6 +351,15 @@ impl Profile {
     pub fn mapped(&self, stage: &str, bytes: u64, payload: u64) -> [Claim; 2] {
         [("mapped_bytes", bytes), ("mapped_payload_bytes", payload)]
             .map(|(column, truth)| Claim::exact(format!("{column} at {stage}"), truth, self.at(stage, column)))
+    }
+
+    /// Mapped extent at each mark of a script, as the script has it: exact bytes.
+    pub fn mapped_as_told(&self, stages: &[&str]) -> Vec<Claim> {
+        let told = |stage: &&str| {
+            let mark = self.mark(stage);
+            self.mapped(stage, mark.get("mapped_bytes"), mark.get("mapped_payload_bytes"))
+        };
+        stages.iter().flat_map(told).collect()
     }
 
     /// A column at a stage within a range.
@@ -509,6 +520,7 @@ impl Profile {
         const TICKS: i64 = 100_000_000;
         let pids: BTreeSet<u64> = self.truth.iter().map(|line| line.pid).collect();
         let root = self.total().pid;
+        let exit = self.run.json()["exit"]["at"].as_i64().unwrap();
         for pid in pids {
             let acts: Vec<i64> = self.truth.iter().filter(|line| line.pid == pid).map(|line| line.t).collect();
             let (first, last) = (*acts.iter().min().unwrap(), *acts.iter().max().unwrap());
@@ -527,13 +539,14 @@ impl Profile {
                 assert!(told("exec").is_some());
             }
             if pid == root || last - first > TICKS {
-                let both = (told("born").is_some(), told("gone").is_some());
-                assert_eq!(
-                    both,
-                    (true, true),
-                    "process {pid}, which lived {} ms, born and gone",
+                assert!(
+                    told("born").is_some(),
+                    "process {pid}, which lived {} ms, was not seen",
                     (last - first) / 1_000_000
                 );
+                // One that nobody waits for may outlive the run by a moment.
+                let survives = pid != root && exit - last < TICKS;
+                assert!(told("gone").is_some() || survives, "the end of process {pid} was not seen");
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::launch::tree::{Process, ProcessKey, Sighting, Tree};
 use crate::metric::Metric;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
-pub(crate) use identity::Identities;
+pub(super) use identity::Identities;
 
 /// What a look at the mappings found.
 #[derive(Debug, Default)]

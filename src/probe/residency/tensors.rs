@@ -189,6 +189,14 @@ mod tests {
         fn filesystem(&self) -> io::Result<u32> {
             Ok(0)
         }
+
+        fn is_open(&self) -> bool {
+            true
+        }
+
+        fn is_dax(&self) -> bool {
+            false
+        }
     }
 
     fn layout(tensors: &[(u64, u64)]) -> Layout {

@@ -1,8 +1,14 @@
 //! The cases, a module a subject.
 
+mod files;
+mod filesystems;
 mod frame;
+mod kernel;
 mod lines;
 mod loads;
+mod mappings;
+mod paths;
+mod readers;
 mod trees;
 
 use crate::harness::Case;
@@ -14,6 +20,12 @@ pub fn all() -> impl Iterator<Item = Case> {
         loads::CASES,
         trees::CASES,
         lines::CASES,
+        filesystems::CASES,
+        mappings::CASES,
+        files::CASES,
+        readers::CASES,
+        paths::CASES,
+        kernel::CASES,
     ];
     subjects.into_iter().flatten().copied()
 }
