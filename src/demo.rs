@@ -50,6 +50,8 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         quiet: false,
         output_log: true,
         faults: None,
+        cgroup: false,
+        reset_peaks: false,
         argv,
     })
 }

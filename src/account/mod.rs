@@ -33,8 +33,8 @@ use crate::sample::Sample;
 use crate::stage::Outcome;
 
 pub use host::HostAccount;
-use peaks::RunningPeaks;
 pub use peaks::{Basis, Peak};
+use peaks::{Before, Peaks};
 pub use work::Work;
 
 /// One row: a stage, and everything at it.
@@ -103,7 +103,8 @@ impl StageTable {
         marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
 
         let mut problems = contradictions(&run.samples);
-        let mut from_start = RunningPeaks::new(&run.samples);
+        let mut of_run = Peaks::new(run);
+        let mut before: Option<Before> = None;
         let mut rows: Vec<StageRow> = Vec::new();
         let indices = samples_at(&marked, &run.samples);
         let times = indices.iter().flatten().map(|&index| run.samples[index].t);
@@ -114,12 +115,15 @@ impl StageTable {
             let previous = rows.last();
             let deltas = deltas(previous, &values, &outcome.stage, &mut problems);
             let changes = previous.map(|previous| changes(&previous.values, &values)).unwrap_or_default();
-            let peaks = index.map(|index| from_start.to(index)).unwrap_or_default();
-            let span_peaks = index.map(|index| {
-                let begin = previous.and_then(StageRow::at).unwrap_or(At(0));
-                let first = run.samples.partition_point(|sample| sample.t < begin).min(index);
-                peaks::peaks_of(&peaks::largest(&run.samples[first..=index]))
-            });
+            let at = outcome.mark.as_ref().map_or(At(0), |(at, _, _)| *at);
+            let peaks = index.map(|index| of_run.from_start(index, at)).unwrap_or_default();
+            let span_peaks = match (index, before) {
+                // From start, the first interval is the whole.
+                (Some(_), None) => peaks.clone(),
+                (Some(index), Some(before)) => of_run.span(before, index, at),
+                (None, _) => Vec::new(),
+            };
+            before = Some(Before { at, sample: index });
             let work = sample.map(|_| Work::of(&run.meta, previous, &values));
             let host = sample.map(|sample| processes.account(sample, &run.meta.artifacts)).unwrap_or_default();
             problems.extend(host::contradiction(&outcome.stage, &values, &host));
@@ -128,7 +132,7 @@ impl StageTable {
                 deltas,
                 changes,
                 peaks,
-                span_peaks: span_peaks.unwrap_or_default(),
+                span_peaks,
                 work: work.unwrap_or_default(),
                 host,
                 values,

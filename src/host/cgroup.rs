@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::group_files::GroupFiles;
 use super::mounts::Mounts;
 use super::{Roots, look};
 
@@ -110,19 +111,31 @@ impl Cgroups {
     }
 }
 
-/// The lines of `/proc/self/cgroup`.
-pub fn memberships(roots: &Roots) -> Vec<Membership> {
-    let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
-    text.lines().filter_map(membership).collect()
+/// This process's group in the hierarchy that has the memory controller, and the groups above it that can be seen,
+/// nearest first.
+pub fn memory_groups(roots: &Roots, mounts: &Mounts) -> Vec<GroupFiles> {
+    memory_groups_of(roots, mounts, &memberships(roots))
 }
 
-/// The directories of the memory group that a process is in, by the text of its `/proc/PID/cgroup`, and of those
-/// ancestors that can be seen, nearest first: as this machine names each, and where to read it; with the version.
-pub(super) fn memory_groups(roots: &Roots, mounts: &Mounts, text: &str) -> Option<(u8, Vec<(PathBuf, PathBuf)>)> {
-    let membership: Vec<Membership> = text.lines().filter_map(membership).collect();
-    let group = Group::find(roots, mounts, &membership, "memory")?;
-    let levels = group.levels().map(|(shown, directory)| (shown.to_owned(), directory.to_owned())).collect();
-    Some((group.version, levels))
+/// The same for a process of these memberships.
+pub(super) fn memory_groups_of(roots: &Roots, mounts: &Mounts, memberships: &[Membership]) -> Vec<GroupFiles> {
+    let Some(group) = Group::find(roots, mounts, memberships, "memory") else { return Vec::new() };
+    let files = |(shown, directory): (&Path, &Path)| GroupFiles {
+        version: group.version,
+        shown: shown.to_owned(),
+        directory: directory.to_owned(),
+    };
+    group.levels().map(files).collect()
+}
+
+/// The lines of `/proc/self/cgroup`.
+pub fn memberships(roots: &Roots) -> Vec<Membership> {
+    memberships_in(&look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default())
+}
+
+/// The lines of a `/proc/PID/cgroup`.
+pub(super) fn memberships_in(text: &str) -> Vec<Membership> {
+    text.lines().filter_map(membership).collect()
 }
 
 fn membership(line: &str) -> Option<Membership> {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::memory_groups;
+use super::cgroup::{memberships_in, memory_groups_of};
+use super::group_files::GroupFiles;
 use super::{Mounts, Roots, look};
 
 /// What one control group says of memory.
@@ -77,8 +78,8 @@ impl OomWatch {
 
     /// Follows the groups that a process is in, by the text of its `/proc/PID/cgroup`.
     pub fn follow(&mut self, membership: &str) {
-        let Some((version, levels)) = memory_groups(&self.roots, &self.mounts, membership) else { return };
-        for (shown, directory) in levels {
+        let groups = memory_groups_of(&self.roots, &self.mounts, &memberships_in(membership));
+        for GroupFiles { version, shown, directory } in groups {
             if self.groups.contains_key(&shown) || self.groups.len() >= MOST_GROUPS {
                 continue;
             }

@@ -2,6 +2,7 @@
 
 pub mod around;
 pub mod available;
+pub mod cgroup;
 pub mod counters;
 pub mod fault;
 pub mod mapping;

@@ -10,8 +10,10 @@ use crate::event::{Pid, text_of};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub rss: u64,
-    /// VmHWM: since the last exec, and up to some pages per CPU low.
+    /// VmHWM: since the last exec, and off by some pages per CPU.
     pub peak_rss: u64,
+    /// VmPeak: the largest address space since the last exec.
+    pub peak_virtual: u64,
     pub anon: u64,
     pub file: u64,
     pub shmem: u64,
@@ -34,6 +36,7 @@ impl Memory {
             let Some((key, value)) = key_and_value(line) else { continue };
             let bytes = value.saturating_mul(1024);
             match key {
+                b"VmPeak" => memory.peak_virtual = bytes,
                 b"VmHWM" => memory.peak_rss = bytes,
                 b"VmRSS" => (memory.rss, has_rss) = (bytes, true),
                 b"RssAnon" => memory.anon = bytes,
@@ -135,6 +138,7 @@ mod tests {
         assert_eq!(memory.rss, memory.anon + memory.file + memory.shmem);
         assert_eq!(memory.rss, 13_576 * 1024);
         assert_eq!(memory.peak_rss, 13_576 * 1024);
+        assert!(memory.peak_virtual > memory.peak_rss);
         assert_eq!((memory.swap, memory.page_tables), (0, 76 * 1024));
         assert_eq!(Memory::parse(ZOMBIE), None, "a zombie holds nothing");
     }

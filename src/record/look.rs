@@ -10,6 +10,7 @@ use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
 use crate::probe::around::Around;
 use crate::probe::available::AvailableProbe;
+use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
@@ -47,6 +48,7 @@ pub struct Probes {
     pub residency: ResidencyProbe,
     pub pagetable: PageTableProbe,
     pub counters: Counters,
+    pub cgroup: CgroupProbe,
     pub around: Around,
     pub available: AvailableProbe,
     pub sharing: SharingProbe,
@@ -66,12 +68,19 @@ pub struct Look {
 }
 
 impl Probes {
+    /// Begins the kernel's high-water marks anew, as the one exception to looking only.
+    pub fn reset_peaks(&mut self) {
+        self.process.reset_peaks();
+        self.cgroup.reset();
+    }
+
     /// Looks at everything once.
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
         let mut sightings = self.tree.sweep(began);
         let faults = self.counters.faults();
-        let mut readings = vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock()];
+        let mut readings =
+            vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
         let at_mark = matches!(closeness, Closeness::Mark { .. });
         readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
         readings.push(self.available.read());
@@ -144,6 +153,7 @@ impl Probes {
         values.set(Metric::ResidentStaleNs, resident.stale_ns);
         let nonresident = payload.zip(resident.resident_payload).map(|(all, resident)| all.saturating_sub(resident));
         values.set(Metric::NonresidentPayloadBytes, nonresident);
+        super::blind::withdraw(&mut look.values, &mut look.absences);
         look
     }
 }

@@ -14,6 +14,7 @@
 //! pump as they are.
 
 mod absence;
+mod blind;
 mod cost;
 mod death;
 mod detail;

@@ -36,6 +36,10 @@ pub struct Options {
     pub output_log: bool,
     /// `--faults`: one minor fault in so many is a sample.
     pub faults: Option<NonZeroU64>,
+    /// Whether the launch is put into a control group of its own, where one can be had.
+    pub cgroup: bool,
+    /// Whether high-water marks are reset at each stage.
+    pub reset_peaks: bool,
     pub argv: Vec<OsString>,
 }
 

@@ -66,6 +66,7 @@ pub struct Recorder {
     until: Option<String>,
     then: Then,
     control: Control,
+    reset_peaks: bool,
     absence: Absence,
     deaths: DeathWatch,
     detail: DetailLog,
@@ -110,6 +111,8 @@ pub struct Setup {
     pub then: Then,
     pub control: Control,
     pub deaths: DeathWatch,
+    /// Whether high-water marks are reset at each stage.
+    pub reset_peaks: bool,
 }
 
 /// What one look saw beside its values: it may have been an event by which a stage is reached.
@@ -137,6 +140,7 @@ impl Recorder {
             then,
             control,
             deaths,
+            reset_peaks,
         } = setup;
         Recorder {
             pace: Pace::new(meta.interval_ns, clock.start()),
@@ -156,6 +160,7 @@ impl Recorder {
             until,
             then,
             control,
+            reset_peaks,
             absence: Absence::default(),
             deaths,
             detail: DetailLog::default(),
@@ -369,6 +374,11 @@ impl Recorder {
             let sample = found.iter().any(is_mark).then(|| {
                 let looked = self.look(0, Closeness::Mark { limit: LOOK });
                 next = looked.found;
+                if self.reset_peaks {
+                    self.probes.reset_peaks();
+                    let at = self.clock.at(Mono::now());
+                    self.write(&Event { at, uncertainty_ns: Some(0), what: What::PeaksReset {} });
+                }
                 looked.sample
             });
             for mut event in found {

@@ -9,7 +9,7 @@ use crate::run::{Run, Scope};
 
 use super::terminal::{ABSENT, Page};
 use super::text::{columns, elide, plain};
-use super::units;
+use super::{peak, units};
 
 /// Columns of the two bounds.
 const BOUND: usize = 10;
@@ -37,8 +37,8 @@ pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
         group(page, row);
     }
     let stage = plain(&last.outcome.stage);
-    if let Some(low) = last.peak(Metric::RssBytes).and_then(|peak| peak.low) {
-        page.line(&format!("Resident set, largest sample up to {stage}: {}.", units::bytes(low)));
+    if let Some(sentence) = peak::sentence(run, last, &stage) {
+        page.line(&sentence);
     }
     ranks(page, run, row.sampled);
 }

@@ -166,10 +166,12 @@ mod tests {
             changes: vec![(Metric::RssBytes, -7)],
             peaks: Vec::new(),
             span_peaks: Vec::new(),
-            host_low: Some(1),
-            host_high: None,
             work: Work::default(),
-            host: HostAccount { swap: Some(1), ..HostAccount::default() },
+            host: {
+                let mut host = HostAccount::default();
+                host.swap = Some(1);
+                host
+            },
         };
         assert_eq!(cells(&row, None).len(), names.len());
         let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });

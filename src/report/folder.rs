@@ -29,11 +29,8 @@ pub fn make(folder: &Path) -> anyhow::Result<()> {
 pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()> {
     let mut stages = Vec::new();
     csv::write(table, &mut stages)?;
-    let mut files = vec![
-        (run::STAGES, stages),
-        (run::TIMELINE_SVG, plot::svg(run, table)?.into_bytes()),
-        (run::TIMELINE_PNG, plot::png(run, table)?),
-    ];
+    let (svg, png) = plot::svg_and_png(run, table)?;
+    let mut files = vec![(run::STAGES, stages), (run::TIMELINE_SVG, svg.into_bytes()), (run::TIMELINE_PNG, png)];
     if let Some(found) = &run.tensors {
         let mut rows = Vec::new();
         tensors::write(run, found, table, &mut rows)?;

@@ -6,6 +6,7 @@ mod death;
 mod eviction;
 mod faults;
 pub mod folder;
+pub mod peak;
 pub mod plot;
 pub mod tensors;
 pub mod terminal;

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::death::Death;
+use super::peaks::{OwnCgroup, PeaksMeta};
 use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
@@ -54,6 +55,11 @@ pub struct Meta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub death: Option<Death>,
     pub cost: Option<Cost>,
+    #[serde(default)]
+    pub peaks: PeaksMeta,
+    /// The launch's own control group, where it had one.
+    #[serde(default)]
+    pub cgroup: Option<OwnCgroup>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,
     /// Of runs with `--faults`.

@@ -6,6 +6,7 @@
 pub mod death;
 pub mod faults;
 pub mod meta;
+pub mod peaks;
 pub mod rows;
 
 use std::path::{Path, PathBuf};

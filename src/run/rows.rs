@@ -159,6 +159,7 @@ const KINDS: &[&str] = &[
     "mark",
     "absent",
     "present",
+    "peaks_reset",
     "warning",
     "exit",
 ];

@@ -3,11 +3,15 @@
 
 mod artifacts;
 mod cli;
+mod confine;
+mod degraded;
+mod doctor;
 mod faults;
 mod folder;
 mod host;
 mod launch;
 mod loader;
+mod peaks;
 mod readme;
 mod reports;
 mod residency;
