@@ -17,6 +17,7 @@ fn run(samples: &[(i64, &[(Metric, u64)])], events: &[(i64, What)]) -> Run {
         samples: samples.iter().map(sample).collect(),
         events: events.iter().map(event).collect(),
         details: Vec::new(),
+        tensors: None,
         gaps: Vec::new(),
         tensors: None,
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::event::Pid;
 
-/// A file by its number in the [`Files`] of the same stream.
+/// A file by its number among those of the same stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
