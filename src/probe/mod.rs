@@ -6,8 +6,6 @@ pub mod mapping;
 pub mod pagetable;
 pub mod pressure;
 pub mod process;
-pub mod process;
-pub mod residency;
 pub mod residency;
 pub mod ring;
 pub mod storage;

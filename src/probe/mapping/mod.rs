@@ -20,6 +20,7 @@ use crate::launch::tree::{Process, ProcessKey, Sighting, Tree};
 use crate::metric::Metric;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
+use crate::sys::cache::length_as_known;
 use identity::Identities;
 
 /// What a look at the mappings found.
@@ -97,6 +98,8 @@ struct Watched {
     image: u32,
     size: u64,
     cost_ns: u64,
+    /// How many artifacts there were then.
+    knew: usize,
     /// Something may have changed since.
     wanted: bool,
     holdings: BTreeMap<ArtifactId, Holding>,
@@ -302,26 +305,34 @@ impl MappingProbe {
         let at = Mono::now();
         let cost = at.since(begin);
         let unread = watched.unread_before(at);
+        // What was mapped of an artifact that is new to the set may have been so at any reading before, and not been seen.
+        let ever = watched.born_after.map(|since| at.since(since));
+        let knew = std::mem::replace(&mut watched.knew, artifacts.len());
         (watched.read_at, watched.cost_ns, watched.wanted) = (Some(begin), cost, false);
         watched.unread = match outcome {
             // The tree will tell its end.
             Ok(()) | Err(Unread::Gone) => None,
             Err(error) => Some(format!("{}: its /proc/PID/maps cannot be read: {error}", watched.label)),
         };
-        let mut tell = |what| found.changes.push((at, unread, what));
+        let mut tell = |artifact: &ArtifactId, what| {
+            found.changes.push((at, if artifact.0 < knew { unread } else { ever }, what));
+        };
         for (artifact, holding) in &holdings {
             if !watched.holdings.get(artifact).is_some_and(|before| before.covers_the_same(holding)) {
-                tell(What::Mapped {
-                    pid: key.pid,
-                    artifact: *artifact,
-                    bytes: holding.ranges.len(),
-                    permissions: holding.permissions.clone(),
-                });
+                tell(
+                    artifact,
+                    What::Mapped {
+                        pid: key.pid,
+                        artifact: *artifact,
+                        bytes: holding.ranges.len(),
+                        permissions: holding.permissions.clone(),
+                    },
+                );
                 self.stale = true;
             }
         }
         for artifact in watched.holdings.keys().filter(|artifact| !holdings.contains_key(artifact)) {
-            tell(What::Unmapped { pid: key.pid, artifact: *artifact });
+            tell(artifact, What::Unmapped { pid: key.pid, artifact: *artifact });
             self.stale = true;
         }
         self.version += u64::from(watched.holdings != holdings);
@@ -366,7 +377,7 @@ impl MappingProbe {
         for entry in entries.flatten() {
             let path = entry.path();
             let Ok(link) = std::fs::read_link(&path) else { continue };
-            let artifact = self.identities.of_descriptor(link.as_os_str(), || std::fs::metadata(&path).ok());
+            let artifact = self.identities.of_descriptor(key.pid, link.as_os_str(), || std::fs::metadata(&path).ok());
             if let Some(artifact) = artifact.filter(|artifact| watched.opened.insert(*artifact)) {
                 let at = Mono::now();
                 self.opened.insert(artifact);
@@ -434,6 +445,7 @@ fn holdings(
     let mut parts: BTreeMap<ArtifactId, Parts> = BTreeMap::new();
     // Neighbours are mostly parts of one file.
     let mut last: Option<(Mapping<'_>, Option<ArtifactId>)> = None;
+    let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
     for mapping in Mapping::all(text).filter(Mapping::is_of_file) {
         let artifact = match &last {
             Some((before, answer)) if before.inode == mapping.inode && before.path == mapping.path => *answer,
@@ -441,8 +453,9 @@ fn holdings(
         };
         last = Some((mapping, artifact));
         let Some((id, file)) = artifact.and_then(|id| Some((id, artifacts.get(id.0)?))) else { continue };
-        // A mapping goes to the end of a page, the file may end before.
-        let end = mapping.offset.saturating_add(mapping.end - mapping.start).min(file.size);
+        // A mapping goes to the end of a page or beyond, the file may end before; it may have been cut short or have grown.
+        let size = *sizes.entry(id).or_insert_with(|| length_as_known(&file.file).unwrap_or(file.size));
+        let end = mapping.offset.saturating_add(mapping.end - mapping.start).min(size);
         let (ranges, permissions, places) = parts.entry(id).or_default();
         ranges.push(mapping.offset.min(end)..end);
         let Mapping { start, end, offset, device, inode, .. } = mapping;
