@@ -100,6 +100,8 @@ pub enum What {
     Mapped { pid: Pid, artifact: ArtifactId, bytes: u64, permissions: String },
     /// A process no longer maps an artifact.
     Unmapped { pid: Pid, artifact: ArtifactId },
+    /// Of an artifact's payload (all of the file, where that is unknown) `bytes` fewer were in memory than before.
+    Evicted { artifact: ArtifactId, bytes: u64, from: u64, to: u64 },
     /// A log line by which a stage condition was met.
     LogMatch {
         stream: Stream,

@@ -72,7 +72,8 @@ pub struct Artifact {
     pub path: PathBuf,
     /// With every symlink resolved.
     pub real_path: PathBuf,
-    /// Held open from before the exec, where it was known by then: on FUSE a second open would empty the page cache.
+    /// Held open from before the exec, where it was known by then: on FUSE a second open would empty the page cache. What
+    /// was found there later is not open (`O_PATH`).
     pub file: Arc<File>,
     /// Bytes (stat(2)).
     pub size: u64,
@@ -165,6 +166,31 @@ impl Artifact {
             found,
             format: Format::Raw,
             layout: Ok(Arc::new(format::raw(metadata.size()))),
+            header_digest: None,
+        })
+    }
+
+    /// A file that must not be opened: only found, so that it has an identity and a length, and nothing of it is read.
+    /// Its payload is unknown because of `why`.
+    pub fn unopened(path: &Path, found: Found, why: String) -> Result<Artifact, ArtifactError> {
+        let failed = |source| ArtifactError::Io { path: path.to_owned(), source };
+        // Of this the filesystem is not told (open(2), O_PATH).
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(ArtifactError::NotAModel { path: path.to_owned(), problem: "is not a regular file".into() });
+        }
+        Ok(Artifact {
+            path: std::path::absolute(path).map_err(failed)?,
+            real_path: std::fs::canonicalize(path).map_err(failed)?,
+            file: Arc::new(file),
+            size: metadata.size(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            modified_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
+            found,
+            format: Format::Unknown,
+            layout: Err(why),
             header_digest: None,
         })
     }

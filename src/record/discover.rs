@@ -12,6 +12,8 @@ use crate::artifact::{Artifact, set};
 /// What became of a file that was found.
 pub enum Discovered {
     Artifact(Box<Artifact>),
+    /// It is one by its name, and must not be opened; the reason is for people.
+    Unopened(Box<Artifact>, String),
     /// It is none, or it must not be looked at; the reason is for people and empty where it needs no telling.
     Left(String),
 }
@@ -50,10 +52,12 @@ impl Discovery {
 fn open(path: PathBuf) -> Discovered {
     // A second open() of a file on FUSE empties its page cache under the loader.
     if statfs(&path).is_ok_and(|filesystem| filesystem.filesystem_type() == FUSE_SUPER_MAGIC) {
-        return Discovered::Left(format!(
-            "{}: found after start on a FUSE file system, where opening it would empty its page cache: name it with --artifact",
-            path.display()
-        ));
+        let why = "found after start on a FUSE file system, where opening it would empty its page cache";
+        let told = format!("{}: {why}: name it with --artifact", path.display());
+        return match set::discover_unopened(&path, why.to_owned()) {
+            Ok(Some(artifact)) => Discovered::Unopened(Box::new(artifact), told),
+            _ => Discovered::Left(told),
+        };
     }
     match set::discover(&path) {
         Ok(Some(artifact)) => Discovered::Artifact(Box::new(artifact)),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::artifact::Artifact;
 use crate::clock::Mono;
+use crate::event::What;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
 use crate::probe::around::Around;
@@ -12,7 +13,7 @@ use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
-use crate::probe::residency::ResidencyProbe;
+use crate::probe::residency::{Evicted, ResidencyProbe};
 use crate::probe::{Absences, Reading};
 
 /// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
@@ -91,6 +92,12 @@ impl Probes {
                 self.residency.tick(budget)
             }
         };
+
+        sightings.extend(resident.evicted.iter().map(|evicted| {
+            let Evicted { artifact, from, to, .. } = *evicted;
+            let what = What::Evicted { artifact, bytes: from - to, from, to };
+            (evicted.at, Some(evicted.uncertainty_ns), what)
+        }));
 
         let mut look = Look {
             began,

@@ -221,6 +221,9 @@ impl Recorder {
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
         }
         self.tell_absences();
+        for (index, artifact) in self.meta.artifacts.iter_mut().enumerate() {
+            artifact.trust = self.probes.residency.trust(ArtifactId(index)).unwrap_or(artifact.trust.clone());
+        }
         self.flush();
         // The reports of the end are made from the whole folder, after those of the stopping event.
         if let Some(reports) = self.reports.take() {
@@ -447,24 +450,29 @@ impl Recorder {
     fn adopt(&mut self) -> Vec<Event> {
         let mut marks = Vec::new();
         for found in self.discovery.as_ref().map(Discovery::ready).unwrap_or_default() {
-            match found {
-                Discovered::Left(why) if why.is_empty() => {}
-                Discovered::Left(why) => marks.extend(self.happened(Mono::now(), Some(0), What::warning(why))),
-                Discovered::Artifact(artifact) => {
-                    let known = |other: &Artifact| (other.device, other.inode) == (artifact.device, artifact.inode);
-                    if self.artifacts.iter().any(known) {
-                        continue;
-                    }
-                    let trust = self.probes.residency.add(&artifact, FIRST_LOOK);
-                    let at_start = Err("discovered after start".to_owned());
-                    self.meta.artifacts.push(ArtifactMeta::of(&artifact, trust, at_start, &self.mounts));
-                    self.artifacts.push(*artifact);
-                    let what =
-                        What::Artifact { artifact: ArtifactId(self.artifacts.len() - 1), found: Found::Discovered };
-                    marks.extend(self.happened(Mono::now(), Some(0), what));
-                    self.write_meta();
+            let artifact = match found {
+                Discovered::Left(why) if why.is_empty() => continue,
+                Discovered::Left(why) => {
+                    marks.extend(self.happened(Mono::now(), Some(0), What::warning(why)));
+                    continue;
                 }
+                Discovered::Unopened(artifact, why) => {
+                    marks.extend(self.happened(Mono::now(), Some(0), What::warning(why)));
+                    artifact
+                }
+                Discovered::Artifact(artifact) => artifact,
+            };
+            let known = |other: &Artifact| (other.device, other.inode) == (artifact.device, artifact.inode);
+            if self.artifacts.iter().any(known) {
+                continue;
             }
+            let trust = self.probes.residency.add(&artifact, FIRST_LOOK);
+            let at_start = Err("discovered after start".to_owned());
+            self.meta.artifacts.push(ArtifactMeta::of(&artifact, trust, at_start, &self.mounts));
+            self.artifacts.push(*artifact);
+            let what = What::Artifact { artifact: ArtifactId(self.artifacts.len() - 1), found: Found::Discovered };
+            marks.extend(self.happened(Mono::now(), Some(0), what));
+            self.write_meta();
         }
         marks
     }
@@ -499,6 +507,13 @@ impl Recorder {
         if at_mark || self.probes.residency.is_withheld() {
             for file in self.probes.pagetable.files() {
                 offer(Scope::Artifact(file.artifact), "resident_low_bytes", file.low);
+            }
+        }
+        if at_mark {
+            for (index, evicted) in self.probes.residency.recently_evicted().into_iter().enumerate() {
+                if let Some(bytes) = evicted {
+                    offer(Scope::Artifact(ArtifactId(index)), "recently_evicted_bytes", bytes);
+                }
             }
         }
         for file in self.probes.mapping.files(&self.artifacts) {

@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{units, words};
+use super::{eviction, units, words};
 
 const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -71,6 +71,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     words::gap(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
+    eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
     host_account(&mut page, table);
     absences(&mut page, run, table);
     page.blank();

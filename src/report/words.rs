@@ -29,7 +29,12 @@ pub fn gap(table: &StageTable) -> Vec<String> {
 
 fn payload(row: &StageRow) -> String {
     let get = |metric| row.values.get(metric);
-    let (Some(payload), Some(resident)) = (get(Metric::PayloadBytes), get(Metric::ResidentPayloadBytes)) else {
+    // Where it is not known, what the page tables show is less than it, or as much.
+    let (at_least, resident) = match (get(Metric::ResidentPayloadBytes), get(Metric::ResidentPayloadLowBytes)) {
+        (None, Some(low)) => ("at least ", Some(low)),
+        (known, _) => ("", known),
+    };
+    let (Some(payload), Some(resident)) = (get(Metric::PayloadBytes), resident) else {
         return match get(Metric::MappedBytes) {
             Some(mapped) => format!("the resident payload is not known, {} of the files mapped", units::bytes(mapped)),
             None => "the resident payload is not known".to_owned(),
@@ -42,7 +47,7 @@ fn payload(row: &StageRow) -> String {
         Some(mapped) => format!(", {} mapped", shown(mapped)),
         None => String::new(),
     };
-    format!("{} of {} {} of the payload was resident{mapped}", shown(resident), shown(payload), unit.name)
+    format!("{at_least}{} of {} {} of the payload was resident{mapped}", shown(resident), shown(payload), unit.name)
 }
 
 /// What was true at start.

@@ -153,6 +153,7 @@ const KINDS: &[&str] = &[
     "opened",
     "mapped",
     "unmapped",
+    "evicted",
     "log_match",
     "notify",
     "mark",
@@ -267,6 +268,7 @@ mod tests {
             What::Opened { pid: 7, artifact: ArtifactId(0) },
             What::Mapped { pid: 7, artifact: ArtifactId(0), bytes: 10, permissions: "r--p".into() },
             What::Unmapped { pid: 7, artifact: ArtifactId(0) },
+            What::Evicted { artifact: ArtifactId(0), bytes: 7, from: 10, to: 3 },
             What::LogMatch { stream: Stream::Both, stage: "loaded".into(), line: "=cmd,\u{1b}[0m".into() },
             What::Notify { pid: None, stage: Some("x".into()), status: None, ready: false, verified: false },
             What::Mark(Mark {

@@ -78,6 +78,18 @@ pub fn length_as_known(file: &File) -> io::Result<u64> {
     if status == 0 { Ok(found.stx_size) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether a file's storage is mapped directly, past the page cache (statx(2), `STATX_ATTR_DAX`; Linux 5.8).
+pub fn is_dax(file: &File) -> bool {
+    const STATX_ATTR_DAX: u64 = 0x0020_0000;
+    // SAFETY: plain numbers, for which 0 is a value.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: an empty path that ends in a 0 byte, with which the descriptor itself is meant; the answer outlives the
+    // call, which writes it.
+    let status = unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_BASIC_STATS, &mut answer) };
+    status == 0 && answer.stx_attributes & answer.stx_attributes_mask & STATX_ATTR_DAX != 0
+}
+
 /// A shared read-only mapping of a part of a file, for mincore(2) alone: it is never populated and never read, so that
 /// it brings nothing in, maps no page, and cannot fault when the file shrinks.
 #[derive(Debug)]

@@ -88,6 +88,22 @@ pub fn discover(path: &Path) -> Result<Option<Artifact>, ArtifactError> {
     Ok(artifact.filter(|artifact| !has_extension(path, &["pt", "pth"]) || format::is_known_content(&artifact.file)))
 }
 
+/// The same of a file that must not be opened, because of `why`: by its name alone, where that is enough.
+///
+/// # Errors
+/// Where it cannot be found, or is not a regular file.
+pub fn discover_unopened(path: &Path, why: String) -> Result<Option<Artifact>, ArtifactError> {
+    if !is_model_by_name(path) || has_extension(path, &["pt", "pth"]) {
+        return Ok(None);
+    }
+    Artifact::unopened(path, Found::Discovered, why).map(Some)
+}
+
+/// Whether a file's name is that of a model format, and of nothing else.
+fn is_model_by_name(path: &Path) -> bool {
+    has_model_name(path.as_os_str()) && !has_extension(path, &["bin", "npy", "npz"])
+}
+
 /// A file that nobody declared is an artifact if its content is a model's, or if its name is that of a model format
 /// which is not read here. `.bin` is too common a name to go by, NumPy's files are inputs as often as models and would
 /// make the totals absent, and a script is none whatever it holds.
@@ -95,9 +111,8 @@ fn if_model(path: &Path, found: Found) -> Result<Option<Artifact>, ArtifactError
     if arguments::is_script(path) {
         return Ok(None);
     }
-    let by_name = has_model_name(path.as_os_str()) && !has_extension(path, &["bin", "npy", "npz"]);
     let artifact = Artifact::open(path, found)?;
-    Ok(Some(artifact).filter(|artifact| artifact.format != Format::Unknown || by_name))
+    Ok(Some(artifact).filter(|artifact| artifact.format != Format::Unknown || is_model_by_name(path)))
 }
 
 /// A search in progress.

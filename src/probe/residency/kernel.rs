@@ -6,9 +6,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::statfs::fstatfs;
 
-use crate::sys::cache::{CacheStat, Mapping, cachestat, page_size};
+use crate::sys::cache::{CacheStat, Mapping, cachestat, is_dax, page_size};
 
 /// One file's pages, as the kernel tells of them.
 pub trait PageCache: Send {
@@ -23,6 +24,12 @@ pub trait PageCache: Send {
 
     /// The filesystem's number (statfs(2), `f_type`).
     fn filesystem(&self) -> io::Result<u32>;
+
+    /// Whether the file was opened, and not only found (`O_PATH`, open(2)).
+    fn is_open(&self) -> bool;
+
+    /// Whether its storage is mapped directly, past the page cache (statx(2), `STATX_ATTR_DAX`).
+    fn is_dax(&self) -> bool;
 }
 
 /// Bytes that are mapped at a time for mincore(2): mapping and unmapping cost microseconds, asking about as much 11 ms
@@ -89,5 +96,14 @@ impl PageCache for Kernel {
     fn filesystem(&self) -> io::Result<u32> {
         // The field's width and sign differ between architectures; the numbers are of 32 bits.
         Ok(fstatfs(&*self.file)?.filesystem_type().0 as u32)
+    }
+
+    fn is_open(&self) -> bool {
+        // Of a descriptor that was not opened by O_PATH this asks nobody but the kernel's own table.
+        fcntl(&*self.file, FcntlArg::F_GETFL).is_ok_and(|flags| flags & libc::O_PATH == 0)
+    }
+
+    fn is_dax(&self) -> bool {
+        is_dax(&self.file)
     }
 }

@@ -4,8 +4,9 @@
 //!
 //! mincore(2) is the meaning, cachestat(2) the means: `trust` finds out by trying which of them tells the truth about a
 //! file, `rotation` spends a tick's budget on the parts seen longest ago by the cheaper one, `pages` makes exact
-//! bytes of the kernel's pages.
+//! bytes of the kernel's pages, `eviction` tells when what was in memory is not any more.
 
+mod eviction;
 mod kernel;
 pub(super) mod pages;
 mod rotation;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::eviction::Views;
 use self::kernel::Kernel;
 use self::pages::Watched;
 use self::rotation::Rotation;
@@ -47,6 +49,18 @@ pub struct FileResidency {
     pub stale_ns: u64,
 }
 
+/// A file's residency fell by more than noise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    pub artifact: ArtifactId,
+    /// Resident bytes of the watched ranges, before and after.
+    pub from: u64,
+    pub to: u64,
+    /// By when it had happened, and for how long before it may have.
+    pub at: Mono,
+    pub uncertainty_ns: u64,
+}
+
 /// What a tick or a look found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResidencyReading {
@@ -55,11 +69,16 @@ pub struct ResidencyReading {
     /// Age of the oldest part of it.
     pub stale_ns: Option<u64>,
     pub absences: Absences,
+    /// What fell since the last look.
+    pub evicted: Vec<Evicted>,
 }
 
 /// Watches the residency of the artifact set.
 pub struct ResidencyProbe {
     rotation: Rotation,
+    views: Views,
+    /// Which calls answered for each file.
+    answering: Vec<(bool, bool)>,
     artifacts: Vec<Known>,
 }
 
@@ -79,7 +98,8 @@ impl Default for ResidencyProbe {
 impl ResidencyProbe {
     /// A probe of no file yet.
     pub fn new() -> ResidencyProbe {
-        ResidencyProbe { rotation: Rotation::new(Mono::now), artifacts: Vec::new() }
+        let rotation = Rotation::new(Mono::now);
+        ResidencyProbe { views: Views::new(rotation.now()), rotation, answering: Vec::new(), artifacts: Vec::new() }
     }
 
     /// Takes a file into the rotation: finds out who may be asked, and asks about all of it once, within `limit`.
@@ -87,11 +107,41 @@ impl ResidencyProbe {
     ///
     /// Where `limit` is over first, the file's residency is absent until ticks or looks have covered the rest.
     pub fn add(&mut self, artifact: &Artifact, limit: Duration) -> Trust {
+        let began = self.rotation.now();
         let deadline = self.deadline(limit);
         self.artifacts
             .push(Known { path: artifact.path.clone(), unknown_payload: artifact.layout.as_ref().err().cloned() });
         let watched = Watched::new(&artifact.watched_ranges(), page_size());
-        self.rotation.add(Box::new(Kernel::new(artifact.file.clone())), watched, deadline).trust()
+        let trust = self.rotation.add(Box::new(Kernel::new(artifact.file.clone())), watched, deadline).trust();
+        // Also a fall before the first look is one.
+        self.views.first_seen(&self.rotation, self.artifacts.len() - 1, began);
+        trust
+    }
+
+    /// What has fallen, if a full view of everything has ended.
+    fn fallen(&mut self) -> Vec<Evicted> {
+        let calls = |id: usize| {
+            let verdict = self.rotation.verdict(id);
+            (verdict.mincore, verdict.cachestat)
+        };
+        let answering: Vec<(bool, bool)> = (0..self.artifacts.len()).map(calls).collect();
+        for (id, before) in self.answering.iter().enumerate() {
+            if answering.get(id) != Some(before) {
+                self.views.forget(id);
+            }
+        }
+        self.answering = answering;
+        self.views
+            .after_turn(&self.rotation)
+            .into_iter()
+            .map(|fall| Evicted {
+                artifact: ArtifactId(fall.file),
+                from: fall.from,
+                to: fall.to,
+                at: fall.by,
+                uncertainty_ns: fall.by.since(fall.after),
+            })
+            .collect()
     }
 
     /// Spends at most about `budget` on the parts seen longest ago.
@@ -100,7 +150,8 @@ impl ResidencyProbe {
         let deadline = self.deadline(budget);
         self.rotation.judge_one();
         self.rotation.turn(since, deadline);
-        self.reading()
+        let evicted = self.fallen();
+        ResidencyReading { evicted, ..self.reading() }
     }
 
     /// A closer look: goes on until every part is newer than the call, or `limit` is over. Trust is tried again.
@@ -109,7 +160,10 @@ impl ResidencyProbe {
         let (deadline, quarter) = (self.deadline(limit), self.deadline(limit / 4));
         self.rotation.judge_all(quarter);
         self.rotation.turn(since, deadline);
-        self.reading()
+        let evicted = self.fallen();
+        self.rotation.settle_in_flight(deadline);
+        self.rotation.count_evicted(deadline);
+        ResidencyReading { evicted, ..self.reading() }
     }
 
     /// The state of each file as last seen, as of `now`. The age is 0 where there is no figure.
@@ -124,6 +178,12 @@ impl ResidencyProbe {
                 stale_ns: oldest.map_or(0, |oldest| now.since(oldest)),
             })
             .collect()
+    }
+
+    /// Bytes of each file that were evicted not long ago, as of the last look; `None` where cachestat was not asked about
+    /// all of it (cachestat(2), `nr_recently_evicted`).
+    pub fn recently_evicted(&self) -> Vec<Option<u64>> {
+        self.rotation.recently_evicted()
     }
 
     /// Who may be asked about a file, as last tried; `None` for one that was never added.
@@ -147,6 +207,7 @@ impl ResidencyProbe {
                 // With nothing to ask about, nothing is stale.
                 stale_ns: Some(self.rotation.oldest().map_or(0, |oldest| self.rotation.now().since(oldest))),
                 absences: Vec::new(),
+                evicted: Vec::new(),
             },
             Err(why) => ResidencyReading {
                 resident_payload: None,
@@ -154,6 +215,7 @@ impl ResidencyProbe {
                 absences: [Metric::ResidentPayloadBytes, Metric::NonresidentPayloadBytes, Metric::ResidentStaleNs]
                     .map(|metric| (metric, why.clone()))
                     .into(),
+                evicted: Vec::new(),
             },
         }
     }

@@ -67,6 +67,9 @@ pub const PLACES: u64 = 8;
 /// Places that later trials walk through.
 const PLACES_BETWEEN: u64 = 61;
 
+/// What came in for so long before a mark may be read-ahead that is not finished.
+const IN_FLIGHT_NS: u64 = 200_000_000;
+
 /// Some pages of one file.
 #[derive(Clone, Debug)]
 struct Chunk {
@@ -78,6 +81,12 @@ struct Chunk {
     resident: u64,
     /// `resident` is known only as a sum with the next chunk's: both are parts of one that was cut since.
     with_next: bool,
+    /// Of what cachestat saw, what mincore then did not: pages that were still being read.
+    in_flight: u64,
+    /// When it was last seen to hold more than before.
+    gained: Option<Mono>,
+    /// Pages that were evicted not long ago, where cachestat was asked.
+    evicted: Option<u64>,
     /// When the last question was put.
     asked: Option<Mono>,
     /// What each call cost when it was last tried here, in nanoseconds.
@@ -92,8 +101,9 @@ enum Call {
 }
 
 enum Answer {
-    /// Watched bytes in memory, and how many pages the kernel may have stopped at to tell.
-    Bytes { resident: u64, stops: u64 },
+    /// Watched bytes in memory, how many pages the kernel may have stopped at to tell, and how many were evicted not long
+    /// ago, where it tells that.
+    Bytes { resident: u64, stops: u64, evicted: Option<u64> },
     /// Too many odd pages to tell without cutting the chunk.
     TooCoarse,
 }
@@ -106,6 +116,17 @@ struct Seen {
     cost: u64,
     /// Watched bytes in memory.
     resident: u64,
+    /// Pages evicted not long ago.
+    evicted: Option<u64>,
+}
+
+/// What is held against cachestat's answers about one file.
+enum Doubt {
+    None,
+    /// It was contradicted at one trial.
+    Once(String),
+    /// And at another: it is not believed any more, whatever later trials say.
+    Settled(String),
 }
 
 /// One file in the rotation.
@@ -113,10 +134,12 @@ struct File {
     cache: Box<dyn PageCache>,
     watched: Watched,
     verdict: Verdict,
-    /// Why cachestat is not believed any more, whatever later trials say.
-    disbelief: Option<String>,
-    /// The sum over its chunks.
+    doubt: Doubt,
+    /// Watched bytes.
+    bytes: u64,
+    /// The sums over its chunks.
     resident: u64,
+    in_flight: u64,
     /// Chunks not asked about yet.
     unasked: usize,
     /// What mincore costs a page, a fading mean.
@@ -169,6 +192,9 @@ impl Chunk {
         rest.bytes -= self.bytes;
         self.resident = self.resident.min(self.bytes);
         rest.resident -= self.resident;
+        // Both are to be asked again: until then it may stand with either.
+        self.in_flight = 0;
+        (self.evicted, rest.evicted) = (None, None);
         self.with_next = self.asked.is_some();
         for (first, rest) in
             [(&mut self.cachestat_ns, &mut rest.cachestat_ns), (&mut self.mincore_ns, &mut rest.mincore_ns)]
@@ -183,6 +209,9 @@ impl Chunk {
         self.pages.end = next.pages.end;
         self.bytes += next.bytes;
         self.resident += next.resident;
+        self.in_flight += next.in_flight;
+        self.gained = self.gained.max(next.gained);
+        self.evicted = self.evicted.zip(next.evicted).map(|(a, b)| a + b);
         self.with_next = next.with_next;
         self.cachestat_ns = self.cachestat_ns.zip(next.cachestat_ns).map(|(a, b)| a + b);
         self.mincore_ns = self.mincore_ns.zip(next.mincore_ns).map(|(a, b)| a + b);
@@ -244,7 +273,7 @@ impl File {
             let whole = answer.iter().map(|page| u64::from(page & 1)).sum::<u64>() * page_size;
             let in_memory = |page: u64| answer[(page - pages.start) as usize] & 1 == 1;
             let unwatched: u64 = odd.iter().filter(|odd| in_memory(odd.page)).map(|odd| odd.unwatched).sum();
-            return Ok(Answer::Bytes { resident: whole - unwatched, stops: answer.len() as u64 });
+            return Ok(Answer::Bytes { resident: whole - unwatched, stops: answer.len() as u64, evicted: None });
         }
         let length = pages.end - pages.start;
         let bytes = self.watched.bytes(pages);
@@ -271,7 +300,7 @@ impl File {
             None
         };
         if let Some(resident) = resident {
-            return Ok(Answer::Bytes { resident, stops });
+            return Ok(Answer::Bytes { resident, stops, evicted: Some(counts.recently_evicted) });
         }
         if self.verdict.mincore && self.mincore_ns * length as f64 <= TARGET_NS as f64 {
             return self.ask(pages, Call::Mincore);
@@ -329,10 +358,12 @@ impl Rotation {
         self.files.push(File {
             cache,
             step: (STEP.start / watched.page_size()).max(1),
+            bytes: watched.runs().iter().map(|run| watched.bytes(run)).sum(),
             watched,
-            disbelief: verdict.contradicted.then(|| verdict.because.clone()),
+            doubt: if verdict.contradicted { Doubt::Once(verdict.because.clone()) } else { Doubt::None },
             verdict,
             resident: 0,
+            in_flight: 0,
             unasked: 0,
             mincore_ns: MINCORE_NS,
             gained: None,
@@ -360,6 +391,9 @@ impl Rotation {
                 bytes: file.watched.bytes(pages),
                 resident: 0,
                 with_next: false,
+                in_flight: 0,
+                gained: None,
+                evicted: None,
                 asked: None,
                 cachestat_ns: None,
                 mincore_ns: None,
@@ -370,15 +404,20 @@ impl Rotation {
     /// Takes a new verdict; what was learnt from calls that are no longer believed is forgotten.
     fn take(&mut self, id: usize, mut verdict: Verdict) {
         let file = &mut self.files[id];
-        match &file.disbelief {
-            Some(why) => verdict = verdict.without_cachestat(why),
-            None if verdict.contradicted => file.disbelief = Some(verdict.because.clone()),
-            None => {}
+        match &file.doubt {
+            Doubt::Settled(why) => verdict = verdict.without_cachestat(why),
+            Doubt::Once(_) if verdict.contradicted => file.doubt = Doubt::Settled(verdict.because.clone()),
+            // Where nothing was in memory to compare, the calls could only agree.
+            Doubt::Once(why) if verdict.agreed == 0 => verdict = verdict.without_cachestat(why),
+            Doubt::Once(_) => file.doubt = Doubt::None,
+            Doubt::None if verdict.contradicted => file.doubt = Doubt::Once(verdict.because.clone()),
+            Doubt::None => {}
         }
         let same = file.verdict.same_calls(&verdict);
         file.verdict = verdict;
         if !same {
             file.resident = 0;
+            file.in_flight = 0;
             file.unasked = 0;
             self.queues.iter_mut().for_each(|queue| queue.retain(|chunk| chunk.file != id));
             self.enlist(id);
@@ -463,10 +502,10 @@ impl Rotation {
         let (call, _) = file.choose(&chunk);
         let asked = (self.clock)();
         match file.ask(&chunk.pages, call) {
-            Ok(Answer::Bytes { resident, stops }) => {
+            Ok(Answer::Bytes { resident, stops, evicted }) => {
                 // No answer takes longer; what goes beyond it, others had the CPU.
                 let cost = (self.clock)().since(asked).min(CALL_NS + stops.saturating_mul(STOP_NS));
-                self.enter(lane, chunk, Seen { asked, call, cost, resident });
+                self.enter(lane, chunk, Seen { asked, call, cost, resident, evicted });
             }
             Ok(Answer::TooCoarse) => {
                 let half = chunk.length() / 2;
@@ -535,6 +574,13 @@ impl Rotation {
         } else if chunk.asked.is_some() && seen.resident > chunk.resident + GAIN {
             file.gained = Some(seen.asked);
         }
+        // What the parts of one that was cut held before is not known.
+        let may_have_gained = if chunk.with_next { file.gained.is_some() } else { seen.resident > chunk.resident };
+        if chunk.asked.is_some() && may_have_gained && seen.call == Call::Cachestat {
+            chunk.gained = Some(seen.asked);
+        }
+        chunk.evicted = seen.evicted;
+        file.in_flight -= std::mem::take(&mut chunk.in_flight);
         file.learn(&mut chunk, seen.call, seen.cost);
         file.unasked -= usize::from(chunk.asked.is_none());
         file.resident = file.resident - chunk.resident + seen.resident;
@@ -545,6 +591,106 @@ impl Rotation {
         let settled = chunk.resident == chunk.bytes && file.verdict.cachestat;
         let lane = if settled { Lane::Settled } else { Lane::Moving };
         self.queues[lane as usize].push_back(chunk);
+    }
+
+    /// Asks mincore about what cachestat has just seen to come in, as far as there is time: of that, some may still be
+    /// being read, which is not in memory yet.
+    pub fn settle_in_flight(&mut self, deadline: Mono) {
+        let now = self.now();
+        let is_new = |chunk: &Chunk| chunk.gained.is_some_and(|gained| now.since(gained) < IN_FLIGHT_NS);
+        for lane in LANES {
+            let queue = &self.queues[lane as usize];
+            let new: Vec<(usize, u64)> =
+                queue.iter().filter(|chunk| is_new(chunk)).map(|chunk| (chunk.file, chunk.pages.start)).collect();
+            for (id, start) in new {
+                let file = &mut self.files[id];
+                if !file.verdict.mincore || !file.verdict.cachestat {
+                    continue;
+                }
+                let queue = &mut self.queues[lane as usize];
+                let Some(index) = queue.iter().position(|chunk| (chunk.file, chunk.pages.start) == (id, start)) else {
+                    continue;
+                };
+                let length = queue[index].length();
+                if (self.clock)().plus((file.mincore_ns * length as f64) as u64) > deadline {
+                    return;
+                }
+                // One that is known as a part of a sum only is old, and its turn will come.
+                if queue[index].with_next {
+                    continue;
+                }
+                let asked = (self.clock)();
+                let pages = queue[index].pages.clone();
+                // An error is the next turn's to meet.
+                let Ok(Answer::Bytes { resident, stops, .. }) = file.ask(&pages, Call::Mincore) else { return };
+                let Some(mut chunk) = queue.remove(index) else { continue };
+                let cost = (self.clock)().since(asked).min(CALL_NS + stops.saturating_mul(STOP_NS));
+                let in_flight = chunk.resident.saturating_sub(resident);
+                let evicted = chunk.evicted;
+                chunk.gained = None;
+                self.enter(lane, chunk, Seen { asked, call: Call::Mincore, cost, resident, evicted });
+                let entered = self
+                    .queues
+                    .iter_mut()
+                    .filter_map(VecDeque::back_mut)
+                    .find(|chunk| (chunk.file, chunk.pages.start) == (id, start));
+                if let Some(chunk) = entered {
+                    chunk.in_flight = in_flight;
+                    self.files[id].in_flight += in_flight;
+                }
+            }
+        }
+    }
+
+    /// Asks cachestat about evicted pages where mincore was asked in its place, as far as there is time.
+    pub fn count_evicted(&mut self, deadline: Mono) {
+        for queue in &mut self.queues {
+            for chunk in queue.iter_mut().filter(|chunk| chunk.evicted.is_none()) {
+                let file = &mut self.files[chunk.file];
+                if !file.verdict.cachestat {
+                    continue;
+                }
+                if (self.clock)() >= deadline {
+                    return;
+                }
+                chunk.evicted = file.cache.cachestat(chunk.pages.clone()).ok().map(|counts| counts.recently_evicted);
+            }
+        }
+    }
+
+    /// Bytes of a file's watched pages that were evicted not long ago: so that their coming back would be a sign of
+    /// memory pressure (cachestat(2), `nr_recently_evicted`). `None` where not all were asked about by it.
+    pub fn recently_evicted(&self) -> Vec<Option<u64>> {
+        let told = |file: &File| (file.verdict.cachestat && file.unasked == 0).then_some(0);
+        let mut evicted: Vec<Option<u64>> = self.files.iter().map(told).collect();
+        for chunk in self.queues.iter().flatten() {
+            let page_size = self.files[chunk.file].watched.page_size();
+            let sum = &mut evicted[chunk.file];
+            *sum = sum.zip(chunk.evicted).map(|(sum, pages)| sum + pages * page_size);
+        }
+        evicted
+    }
+
+    /// Watched bytes of a file that are in the cache, those that are still being read included; `None` where that is not
+    /// known.
+    pub fn cached(&self, id: usize) -> Option<u64> {
+        let resident = self.resident(id).ok()?;
+        Some(resident + self.files[id].in_flight)
+    }
+
+    /// Watched bytes of a file.
+    pub fn watched(&self, id: usize) -> u64 {
+        self.files[id].bytes
+    }
+
+    /// The file's length now, in pages.
+    pub fn length(&self, id: usize) -> Option<u64> {
+        self.files[id].cache.length().ok()
+    }
+
+    /// How many files there are.
+    pub fn count(&self) -> usize {
+        self.files.len()
     }
 
     /// Resident bytes of a file's watched ranges, or why they are not known.
@@ -617,6 +763,7 @@ impl Rotation {
             let mut chunks: Vec<_> = self.queues.iter().flatten().filter(|chunk| chunk.file == id).collect();
             assert_eq!(chunks.iter().map(|chunk| chunk.resident).sum::<u64>(), file.resident);
             assert_eq!(chunks.iter().filter(|chunk| chunk.asked.is_none()).count(), file.unasked);
+            assert_eq!(chunks.iter().map(|chunk| chunk.in_flight).sum::<u64>(), file.in_flight);
             chunks.sort_by_key(|chunk| chunk.pages.start);
             for chunk in &chunks {
                 assert!(chunk.resident <= chunk.bytes);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 
+use super::eviction::{Fall, Views};
 use super::kernel::PageCache;
 use super::pages::Watched;
 use super::rotation::Rotation;
@@ -40,6 +41,10 @@ struct State {
     /// cachestat sees another page cache than the file's, as on a stacked filesystem.
     blind: bool,
     filesystem: u32,
+    unopened: bool,
+    dax: bool,
+    /// Pages evicted not long ago.
+    evicted: Ranges,
     mincores: u64,
     cachestats: u64,
     dearest: u64,
@@ -64,6 +69,9 @@ impl Simulated {
             cachestat_error: None,
             blind: false,
             filesystem: 0xef53,
+            unopened: false,
+            dax: false,
+            evicted: Ranges::EMPTY,
             mincores: 0,
             cachestats: 0,
             dearest: 0,
@@ -120,6 +128,16 @@ impl Simulated {
         assert!(rotation.oldest().is_none_or(|oldest| oldest >= since));
     }
 
+    /// A look as at a mark: the calls' differences settled, and falls told.
+    fn mark(&self, rotation: &mut Rotation, views: &mut Views) -> Vec<Fall> {
+        self.look(rotation);
+        let falls = views.after_turn(rotation);
+        rotation.settle_in_flight(Mono(u64::MAX));
+        rotation.count_evicted(Mono(u64::MAX));
+        rotation.check();
+        falls
+    }
+
     /// Watched bytes in memory, by the definition.
     fn truth(&self, ranges: &Ranges) -> u64 {
         let present = self.change(|state| state.present.clone());
@@ -134,11 +152,13 @@ impl PageCache for Simulated {
             if let Some(error) = state.cachestat_error {
                 return (Err(io::Error::from_raw_os_error(error)), 300);
             }
-            let count = state.present.union(&state.in_flight).within(pages).len();
+            let count = state.present.union(&state.in_flight).within(pages.clone()).len();
+            let recently_evicted = state.evicted.within(pages).len();
             let cost = 500 + count / state.folio * state.entry_ns;
             state.cachestats += 1;
             state.dearest = state.dearest.max(cost);
-            (Ok(CacheStat { cached: if state.blind { 0 } else { count }, ..CacheStat::default() }), cost)
+            let cached = if state.blind { 0 } else { count };
+            (Ok(CacheStat { cached, recently_evicted, ..CacheStat::default() }), cost)
         });
         self.pass(cost);
         answer
@@ -170,6 +190,14 @@ impl PageCache for Simulated {
 
     fn filesystem(&self) -> io::Result<u32> {
         Ok(self.change(|state| state.filesystem))
+    }
+
+    fn is_open(&self) -> bool {
+        !self.change(|state| state.unopened)
+    }
+
+    fn is_dax(&self) -> bool {
+        self.change(|state| state.dax)
     }
 }
 
@@ -214,6 +242,17 @@ fn trust_follows_what_the_kernel_does() {
     let (by, because) = judged(&mut file().with(|state| state.filesystem = 0x9584_58f6));
     assert_eq!(by, "none");
     assert!(because.contains("hugetlbfs"), "{because}");
+
+    let (by, because) = judged(&mut file().with(|state| state.dax = true));
+    assert_eq!(by, "none");
+    assert!(because.contains("DAX"), "{because}");
+
+    // One that must not be opened is not asked about at all.
+    let mut unopened = file().with(|state| state.unopened = true);
+    let (by, because) = judged(&mut unopened);
+    assert_eq!(by, "none");
+    assert!(because.contains("FUSE"), "{because}");
+    assert_eq!(unopened.change(|state| state.mincores + state.cachestats), 0);
 
     // A stacked filesystem that is not known by name.
     let (by, because) = judged(&mut file().with(|state| state.blind = true));
@@ -528,4 +567,178 @@ fn a_cut_chunk_keeps_its_sum() {
         assert!(resident <= 256 * MIB);
     }
     assert_eq!(rotation.resident(0), Ok(128 * MIB));
+}
+
+#[test]
+fn one_disagreement_is_not_distrust() {
+    let file = Simulated::new(GIB / PAGE, [0..GIB / PAGE]);
+    let mut rotation = file.watched(&whole(GIB));
+    let by = |rotation: &Rotation| rotation.verdict(0).trust().by;
+    file.change(|state| state.blind = true);
+    file.look(&mut rotation);
+    assert_eq!(by(&rotation), "mincore", "for now");
+    assert_eq!(rotation.resident(0), Ok(GIB));
+    // Agreement about nothing says nothing.
+    file.change(|state| (state.blind, state.present) = (false, Ranges::EMPTY));
+    file.look(&mut rotation);
+    assert_eq!(by(&rotation), "mincore");
+    file.change(|state| state.present = Ranges::from_iter([0..GIB / PAGE]));
+    file.look(&mut rotation);
+    assert_eq!(by(&rotation), "cachestat");
+    // Two trials, and it is for good.
+    for blind in [true, true, false] {
+        file.change(|state| state.blind = blind);
+        file.look(&mut rotation);
+        assert_eq!(by(&rotation), "mincore");
+        assert_eq!(rotation.resident(0), Ok(GIB));
+    }
+    rotation.check();
+}
+
+#[test]
+fn at_marks_what_is_still_being_read_does_not_count() {
+    let (mut views, file) = (Views::new(Mono(0)), Simulated::new(GIB / PAGE, [0..1_000]));
+    let mut rotation = file.watched(&whole(GIB));
+    views.first_seen(&rotation, 0, Mono(0));
+    file.change(|state| state.in_flight = Ranges::from_iter([1_000..11_240]));
+    file.tick(&mut rotation);
+    assert_eq!(rotation.resident(0), Ok(11_240 * PAGE), "a tick lets it be");
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    assert_eq!(rotation.resident(0), Ok(1_000 * PAGE));
+    // That fewer are counted now is no fall, and neither is that they come later.
+    for _ in 0..20 {
+        file.tick(&mut rotation);
+        assert_eq!(views.after_turn(&rotation), []);
+    }
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    file.change(|state| {
+        state.present = Ranges::from_iter([0..11_240]);
+        state.in_flight = Ranges::EMPTY;
+    });
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    assert_eq!(rotation.resident(0), Ok(11_240 * PAGE));
+}
+
+/// A GiB of which all is in memory, as first seen.
+fn seen() -> (Simulated, Rotation, Views) {
+    let file = Simulated::new(GIB / PAGE, [0..GIB / PAGE]);
+    let began = file.now();
+    let rotation = file.watched(&whole(GIB));
+    let mut views = Views::new(began);
+    views.first_seen(&rotation, 0, began);
+    (file, rotation, views)
+}
+
+#[test]
+fn a_fall_is_told_once_with_its_bounds() {
+    let (file, mut rotation, mut views) = seen();
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    let before = file.now();
+    file.change(|state| {
+        state.present = Ranges::from_iter([0..GIB / PAGE / 4]);
+        state.evicted = Ranges::from_iter([GIB / PAGE / 2..GIB / PAGE]);
+    });
+    let after = file.now();
+    let falls = file.mark(&mut rotation, &mut views);
+    let [Fall { file: 0, from, to, after: began, by }] = falls[..] else { panic!("{falls:?}") };
+    assert_eq!((from, to), (GIB, GIB / 4));
+    assert!(began <= before && by >= after);
+    assert_eq!(rotation.recently_evicted(), [Some(GIB / 2)]);
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    // What comes back and goes again is another.
+    file.change(|state| state.present = Ranges::from_iter([0..GIB / PAGE]));
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    file.change(|state| state.present = Ranges::EMPTY);
+    assert_eq!(file.mark(&mut rotation, &mut views).len(), 1);
+}
+
+#[test]
+fn a_slow_fall_adds_up_and_noise_is_none() {
+    let (file, mut rotation, mut views) = seen();
+    // 0.4% at a time.
+    let step = GIB / PAGE / 250;
+    let told: Vec<usize> = (1..=6)
+        .map(|nth| {
+            file.change(|state| state.present = Ranges::from_iter([nth * step..GIB / PAGE]));
+            file.mark(&mut rotation, &mut views).len()
+        })
+        .collect();
+    assert_eq!(told, [0, 0, 1, 0, 0, 1]);
+}
+
+#[test]
+fn what_is_only_old_is_no_fall() {
+    // In the smallest folios the rotation takes many ticks; a load passes through the file while it goes round.
+    let (file, mut rotation, mut views) = seen();
+    file.change(|state| state.present = Ranges::from_iter([0..GIB / PAGE / 2]));
+    let mut falls = Vec::new();
+    let mut ticks = 0;
+    while falls.is_empty() {
+        file.tick(&mut rotation);
+        let told = views.after_turn(&rotation);
+        if !told.is_empty() {
+            assert!(rotation.resident(0).unwrap() <= GIB / 2 + GIB / 100, "told before all was seen");
+        }
+        falls.extend(told);
+        ticks += 1;
+        assert!(ticks < 2_000);
+    }
+    assert!(ticks > 3, "{ticks}");
+    assert_eq!((falls[0].from, falls[0].to), (GIB, GIB / 2));
+    // While it fills up nothing falls, however old the parts are.
+    for tick in 0..300 {
+        file.change(|state| state.present = Ranges::from_iter([0..GIB / PAGE / 2 + tick * 400]));
+        file.tick(&mut rotation);
+        assert_eq!(views.after_turn(&rotation), [], "tick {tick}");
+    }
+}
+
+#[test]
+fn a_shorter_file_and_another_call_are_no_falls() {
+    let (file, mut rotation, mut views) = seen();
+    file.change(|state| {
+        state.length /= 2;
+        state.present = Ranges::from_iter([0..state.length]);
+    });
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    file.change(|state| state.present = Ranges::EMPTY);
+    let falls = file.mark(&mut rotation, &mut views);
+    assert_eq!(falls.iter().map(|fall| (fall.from, fall.to)).collect::<Vec<_>>(), [(GIB / 2, 0)]);
+    // Withheld, and known again: nobody saw what was between.
+    file.change(|state| state.present = Ranges::from_iter([0..1_000]));
+    assert_eq!(file.mark(&mut rotation, &mut views), []);
+    let withhold = |state: &mut State, withheld: bool| {
+        state.withheld = withheld;
+        state.cachestat_error = withheld.then_some(libc::EPERM);
+    };
+    file.change(|state| withhold(state, true));
+    rotation.judge_all(Mono(u64::MAX));
+    views.forget(0);
+    assert_eq!(views.after_turn(&rotation), []);
+    file.change(|state| {
+        withhold(state, false);
+        state.present = Ranges::EMPTY;
+    });
+    file.look(&mut rotation);
+    assert_eq!(views.after_turn(&rotation), []);
+}
+
+#[test]
+fn evicted_pages_are_counted_where_mincore_answers_in_the_other_calls_place() {
+    let (file, mut rotation, mut views) = seen();
+    file.change(|state| {
+        state.entry_ns = 500;
+        state.evicted = Ranges::from_iter([0..777]);
+    });
+    for _ in 0..200 {
+        file.tick(&mut rotation);
+    }
+    assert_eq!(rotation.recently_evicted(), [None], "mincore is cheaper here");
+    file.mark(&mut rotation, &mut views);
+    assert_eq!(rotation.recently_evicted(), [Some(777 * PAGE)]);
+    // Where cachestat must not be asked, nobody tells.
+    let overlay = Simulated::new(1_000, [0..1_000]).with(|state| state.filesystem = 0x794c_7630);
+    let mut rotation = overlay.watched(&whole(1_000 * PAGE));
+    rotation.count_evicted(Mono(u64::MAX));
+    assert_eq!(rotation.recently_evicted(), [None]);
 }

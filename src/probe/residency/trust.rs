@@ -1,5 +1,27 @@
-//! Who may be believed about one file, found by trying: never by kernel version, and by the filesystem's name only
-//! where an answer is known to be wrong without a sign.
+//! Who may be believed about one file: a table, whose facts are found by trying, never by kernel version, and by the
+//! filesystem's name only where an answer is known to be wrong without a sign.
+//!
+//! | the file | mincore(2) says | cachestat(2) says | believed |
+//! |---|---|---|---|
+//! | not opened (found after start on FUSE, where a second open() empties the cache) | – | – | nobody |
+//! | on hugetlbfs | 0, whatever is there | `EOPNOTSUPP` | nobody |
+//! | with DAX | 0: its pages are the storage itself and in no page cache | 0 | nobody |
+//! | on overlayfs, one's own | the layers' page cache | 0: it asks a cache that is never filled | mincore |
+//! | on overlayfs, another user's | "all" | 0 | nobody |
+//! | one's own, writable, or by capability; tmpfs, ext4, xfs, btrfs, FUSE, NFS, 9p, virtiofs… | the truth | the truth, and pages still being read | both: cachestat where it is the cheaper |
+//! | the same on a kernel without cachestat, or where a filter forbids it | the truth | `ENOSYS`, `EPERM` | mincore |
+//! | the same where cachestat lacks pages that mincore saw before and after it | the truth | of another cache | mincore |
+//! | another user's, read-only | "all" | `EPERM` | nobody |
+//! | the same on a kernel whose cachestat has no check of permission yet | "all" | the truth | cachestat |
+//!
+//! Where both are believed and differ, mincore is the meaning: cachestat counts pages that read-ahead has begun and not
+//! finished. Between marks that is let be, for a moment later it is true; at marks what has just filled up is asked of
+//! mincore ([`super::rotation::Rotation::settle_in_flight`]).
+//!
+//! One disagreement is not distrust. It is two answers that contradict each other twice in a row at one place, and for
+//! good only if that happens at a second trial too; a later trial that finds pages where both agree takes the first back.
+//! Trials go on at every mark, and between marks once a second, each time at other places: where nothing is in memory,
+//! right and wrong look alike.
 
 use std::io;
 use std::ops::Range;
@@ -13,9 +35,10 @@ use super::pages::Watched;
 pub struct Verdict {
     pub mincore: bool,
     pub cachestat: bool,
-    /// Whether cachestat was found wrong by comparison. That it is not found wrong at another time says nothing: where
-    /// the cache is empty, right and wrong look alike.
+    /// Whether cachestat was found wrong by comparison.
     pub contradicted: bool,
+    /// Pages that both saw where they were compared. Where there were none, agreement says nothing.
+    pub agreed: u64,
     pub because: String,
 }
 
@@ -51,13 +74,13 @@ impl Verdict {
     }
 
     fn of(mincore: bool, cachestat: bool, because: impl Into<String>) -> Verdict {
-        Verdict { mincore, cachestat, contradicted: false, because: because.into() }
+        Verdict { mincore, cachestat, contradicted: false, agreed: 0, because: because.into() }
     }
 
     /// This verdict on a file about which cachestat was found wrong, because of `why`.
     pub fn without_cachestat(self, why: &str) -> Verdict {
         let because = if self.mincore { why.to_owned() } else { format!("{why}; {}", self.because) };
-        Verdict { mincore: self.mincore, cachestat: false, contradicted: true, because }
+        Verdict { mincore: self.mincore, cachestat: false, contradicted: true, agreed: 0, because }
     }
 
     /// Whether the same calls may answer.
@@ -114,34 +137,114 @@ impl Places {
     }
 }
 
-/// Tries both calls, and compares them at `places`.
-pub fn decide(cache: &mut dyn PageCache, watched: &Watched, places: Places) -> Verdict {
-    let filesystem = cache.filesystem().unwrap_or(0);
-    if filesystem == HUGETLBFS_MAGIC {
-        // mincore says 0 of pages that are there.
-        return Verdict::none("hugetlbfs: neither mincore nor cachestat tells of huge pages");
+/// What was found out about a file.
+struct Tried {
+    opened: bool,
+    dax: bool,
+    filesystem: u32,
+    mincore: Result<(), String>,
+    cachestat: Result<(), String>,
+}
+
+impl Tried {
+    fn of(cache: &mut dyn PageCache) -> Tried {
+        let opened = cache.is_open();
+        let not_asked = || Err("not asked".to_owned());
+        Tried {
+            opened,
+            dax: cache.is_dax(),
+            filesystem: cache.filesystem().unwrap_or(0),
+            mincore: if opened { mincore_may_be_asked(cache) } else { not_asked() },
+            cachestat: if opened { cachestat_may_be_asked(cache) } else { not_asked() },
+        }
     }
-    let mincore = mincore_may_be_asked(cache);
-    let cachestat = cachestat_may_be_asked(cache);
-    match (mincore, cachestat) {
-        (Ok(()), _) if filesystem == OVERLAYFS_MAGIC => {
-            Verdict::of(true, false, "overlayfs: mincore sees the layers' page cache, cachestat does not")
-        }
-        (Err(why), _) if filesystem == OVERLAYFS_MAGIC => {
-            Verdict::none(format!("overlayfs: cachestat does not see the layers' page cache; {why}"))
-        }
-        (Ok(()), Ok(())) => match compare(cache, watched, places) {
-            Ok(seen) => Verdict::of(
-                true,
-                true,
-                format!("both calls answer; where compared, mincore saw {seen} pages and cachestat no fewer"),
-            ),
+
+    fn why_not(&self) -> String {
+        let reasons = [&self.mincore, &self.cachestat].map(|tried| tried.as_ref().err().map(String::as_str));
+        reasons.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Whose answer is taken.
+#[derive(Clone, Copy)]
+enum Believed {
+    Nobody,
+    Mincore,
+    Cachestat,
+    /// Unless a comparison shows that cachestat is wrong.
+    Both,
+}
+
+/// One row of the table.
+struct Rule {
+    holds: fn(&Tried) -> bool,
+    believed: Believed,
+    /// What is said of it, before what the calls themselves gave as their reason.
+    because: &'static str,
+}
+
+/// The table; the first rule that holds decides.
+const RULES: &[Rule] = &[
+    Rule {
+        holds: |tried| !tried.opened,
+        believed: Believed::Nobody,
+        because: "found after start on a FUSE file system, where opening it would empty its page cache",
+    },
+    Rule {
+        holds: |tried| tried.filesystem == HUGETLBFS_MAGIC,
+        believed: Believed::Nobody,
+        because: "hugetlbfs: neither mincore nor cachestat tells of huge pages",
+    },
+    Rule {
+        holds: |tried| tried.dax,
+        believed: Believed::Nobody,
+        because: "DAX: what is mapped is the storage itself, and no page cache tells how much of it is used",
+    },
+    Rule {
+        holds: |tried| tried.filesystem == OVERLAYFS_MAGIC && tried.mincore.is_ok(),
+        believed: Believed::Mincore,
+        because: "overlayfs: mincore sees the layers' page cache, cachestat does not",
+    },
+    Rule {
+        holds: |tried| tried.filesystem == OVERLAYFS_MAGIC,
+        believed: Believed::Nobody,
+        because: "overlayfs: cachestat does not see the layers' page cache",
+    },
+    Rule {
+        holds: |tried| tried.mincore.is_ok() && tried.cachestat.is_ok(),
+        believed: Believed::Both,
+        because: "both calls answer",
+    },
+    Rule { holds: |tried| tried.mincore.is_ok(), believed: Believed::Mincore, because: "mincore answers" },
+    // Kernels before the check of permission came to cachestat answer anyone, and truly.
+    Rule { holds: |tried| tried.cachestat.is_ok(), believed: Believed::Cachestat, because: "cachestat answers" },
+    Rule { holds: |_| true, believed: Believed::Nobody, because: "" },
+];
+
+/// Tries both calls, looks the outcome up in the table, and compares the calls at `places` where both may answer.
+pub fn decide(cache: &mut dyn PageCache, watched: &Watched, places: Places) -> Verdict {
+    let tried = Tried::of(cache);
+    let Some(rule) = RULES.iter().find(|rule| (rule.holds)(&tried)) else { return Verdict::none(tried.why_not()) };
+    let because = match (rule.because, tried.why_not()) {
+        ("", why) => why,
+        (because, why) if why.is_empty() || !tried.opened => because.to_owned(),
+        (because, why) => format!("{because}; {why}"),
+    };
+    match rule.believed {
+        Believed::Nobody => Verdict::none(because),
+        Believed::Mincore => Verdict::of(true, false, because),
+        Believed::Cachestat => Verdict::of(false, true, because),
+        Believed::Both => match compare(cache, watched, places) {
+            Ok(agreed) => Verdict {
+                agreed,
+                ..Verdict::of(
+                    true,
+                    true,
+                    format!("{because}; where compared, mincore saw {agreed} pages and cachestat no fewer"),
+                )
+            },
             Err(why) => Verdict::of(true, true, "").without_cachestat(&why),
         },
-        (Ok(()), Err(why)) => Verdict::of(true, false, why),
-        // Kernels before the check of permission came to cachestat answer anyone, and truly.
-        (Err(why), Ok(())) => Verdict::of(false, true, format!("cachestat answers; {why}")),
-        (Err(mincore), Err(cachestat)) => Verdict::none(format!("{mincore}; {cachestat}")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The cases, a module a subject.
 
 mod files;
+mod filesystems;
 mod frame;
 mod kernel;
 mod lines;
@@ -19,6 +20,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         loads::CASES,
         trees::CASES,
         lines::CASES,
+        filesystems::CASES,
         mappings::CASES,
         files::CASES,
         readers::CASES,
