@@ -1,10 +1,17 @@
 //! What the parts of a tick cost, each alone: `cargo bench --bench parts`. Whole ticks are in the other benchmarks.
 #![allow(clippy::unwrap_used)]
 
+use std::path::Path;
+
 use divan::{Bencher, black_box};
-use stagemark::clock::At;
+use stagemark::clock::{At, Mono};
 use stagemark::event::Stream;
+use stagemark::host::{Mounts, Roots};
+use stagemark::launch::Finals;
+use stagemark::launch::tree::Tree;
 use stagemark::metric::{self, Values};
+use stagemark::probe::pressure::{self, PressureProbe};
+use stagemark::probe::wait::WaitProbe;
 use stagemark::proc::maps::{self, Mapping};
 use stagemark::proc::stat::Stat;
 use stagemark::proc::{Buffer, ProcFile};
@@ -19,6 +26,24 @@ fn main() {
 
 fn own_pid() -> i32 {
     std::process::id() as i32
+}
+
+/// Pressure of the host and of a control group: six files, or three where the group has none.
+#[divan::bench]
+fn pressure(bencher: Bencher) {
+    let mounts = Mounts::read(Path::new("/proc"));
+    let mut probe = PressureProbe::new(pressure::group(&Roots::default(), &mounts));
+    probe.begin();
+    bencher.bench_local(|| black_box(probe.look()));
+}
+
+/// What one thread waited: the same, of a tree of one.
+#[divan::bench]
+fn wait(bencher: Bencher) {
+    let mut tree = Tree::without_orphans(own_pid(), Mono::now(), Finals::default(), |argv| argv.to_vec());
+    tree.sweep(Mono::now());
+    let mut probe = WaitProbe::new();
+    bencher.bench_local(|| black_box(probe.look(&tree, Mono::now(), false)));
 }
 
 /// One process's stat, kept open: read and parsed.

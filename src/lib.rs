@@ -29,7 +29,7 @@
 //! | [`event`], [`sample`] | what is seen: things that happen, and values at a time |
 //! | [`host`] | what this machine, its limits and the working directory are |
 //! | [`proc`] | files of `/proc/PID`: kept open, parsed by hand |
-//! | [`probe`] | one file a probe: residency, mapping, memory, fault, I/O |
+//! | [`probe`] | one file a probe: residency, mapping, memory, fault, I/O, storage, pressure, waits |
 //! | [`launch`] | child, output pump, signals, exit status, reaping; the tree of processes |
 //! | [`watch`] | what the launch says: its log, its notifications |
 //! | [`run`] | a run folder: its files, written and read |

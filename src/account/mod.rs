@@ -21,6 +21,9 @@
 mod host;
 mod peaks;
 pub mod ratios;
+pub mod source;
+pub mod unaccounted;
+mod work;
 
 use crate::clock::At;
 use crate::event::What;
@@ -31,6 +34,7 @@ use crate::stage::Outcome;
 
 use peaks::RunningPeaks;
 pub use peaks::{Basis, Peak};
+pub use work::Work;
 
 /// One row: a stage, and everything at it.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +55,8 @@ pub struct StageRow {
     pub host_low: Option<u64>,
     /// The host account's total: at most this.
     pub host_high: Option<u64>,
+    /// What the interval before was spent on.
+    pub work: Work,
 }
 
 impl StageRow {
@@ -113,6 +119,7 @@ impl StageTable {
                 let first = run.samples.partition_point(|sample| sample.t < begin).min(index);
                 peaks::peaks_of(&peaks::largest(&run.samples[first..=index]))
             });
+            let work = sample.map(|_| Work::of(&run.meta, previous, &values));
             rows.push(StageRow {
                 sampled: sample.map(|sample| sample.t),
                 deltas,
@@ -121,6 +128,7 @@ impl StageTable {
                 span_peaks: span_peaks.unwrap_or_default(),
                 host_low: host::low(&values),
                 host_high: host::high(&values),
+                work: work.unwrap_or_default(),
                 values,
                 outcome,
             });
@@ -135,6 +143,7 @@ impl StageTable {
             span_peaks: Vec::new(),
             host_low: None,
             host_high: None,
+            work: Work::default(),
         }));
 
         let stopping_event = run

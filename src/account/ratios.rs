@@ -4,7 +4,8 @@
 //! A ratio is absent where one of its parts is, and where what it is divided by is 0. It is kept in thousandths, so that
 //! files have the same three digits whoever writes them.
 
-use crate::metric::Metric;
+use crate::clock::At;
+use crate::metric::{Metric, Values};
 
 use super::StageRow;
 
@@ -37,12 +38,34 @@ pub struct Ratio {
 }
 
 /// Every ratio, in the order of the columns.
-pub const RATIOS: &[Ratio] = &[Ratio { name: "reread_ratio", of: |row, _| reread(row) }];
+pub const RATIOS: &[Ratio] = &[
+    Ratio { name: "reread_ratio", of: |row, _| reread(row) },
+    Ratio { name: "span_cores_busy", of: cores_busy },
+    Ratio { name: "span_user_share", of: |row, _| user_share(&row.deltas) },
+];
 
 /// Bytes fetched from storage for the tree since start, by the payload: how many times over it would have been read if
 /// nothing else had been. More than 1 is other files, or payload that was evicted and read again.
 pub fn reread(row: &StageRow) -> Option<Thousandths> {
     Thousandths::of(row.values.get(Metric::ReadBytes)?, row.values.get(Metric::PayloadBytes)?)
+}
+
+/// CPU time of the tree by the time between the samples at both ends, since the counters are of those moments: how many
+/// cores it kept busy on average. The counters' resolution is a clock tick (10 ms) a process.
+pub fn cores_busy(row: &StageRow, before: Option<&StageRow>) -> Option<Thousandths> {
+    let begin = before.map_or(Some(At(0)), |before| before.sampled)?;
+    let length = u64::try_from(row.sampled?.0 - begin.0).ok()?;
+    Thousandths::of(cpu_ns(&row.deltas)?, length)
+}
+
+/// The part of that CPU time that was in user mode.
+pub fn user_share(deltas: &Values) -> Option<Thousandths> {
+    Thousandths::of(deltas.get(Metric::CpuUserNs)?, cpu_ns(deltas)?)
+}
+
+/// CPU time in both modes.
+pub fn cpu_ns(counters: &Values) -> Option<u64> {
+    counters.get(Metric::CpuUserNs)?.checked_add(counters.get(Metric::CpuSystemNs)?)
 }
 
 #[cfg(test)]
@@ -59,5 +82,17 @@ mod tests {
         assert_eq!(text(7, 0), None);
         assert_eq!(text(u64::MAX, 1), None);
         assert_eq!(text(u64::MAX, u64::MAX).as_deref(), Some("1.000"));
+    }
+
+    #[test]
+    fn the_share_of_user_mode() {
+        let mut deltas = Values::ABSENT;
+        deltas.set(Metric::CpuUserNs, 234_000_000);
+        assert_eq!(user_share(&deltas), None);
+        deltas.set(Metric::CpuSystemNs, 1_066_000_000);
+        assert_eq!((cpu_ns(&deltas), user_share(&deltas)), (Some(1_300_000_000), Some(Thousandths(180))));
+        deltas.set(Metric::CpuUserNs, 0);
+        deltas.set(Metric::CpuSystemNs, 0);
+        assert_eq!(user_share(&deltas), None, "no time is of neither mode");
     }
 }

@@ -77,8 +77,7 @@ impl CpuQuota {
 impl Cgroups {
     /// What `roots` show of this process's groups; `mounts` is the mount table of the same roots.
     pub fn read(roots: &Roots, mounts: &Mounts) -> Cgroups {
-        let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
-        let mut groups = Cgroups { membership: text.lines().filter_map(membership).collect(), ..Cgroups::default() };
+        let mut groups = Cgroups { membership: memberships(roots), ..Cgroups::default() };
 
         if let Some(memory) = Group::find(roots, mounts, &groups.membership, "memory") {
             groups.memory_version = Some(memory.version);
@@ -109,6 +108,12 @@ impl Cgroups {
         }
         groups
     }
+}
+
+/// The lines of `/proc/self/cgroup`.
+pub fn memberships(roots: &Roots) -> Vec<Membership> {
+    let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
+    text.lines().filter_map(membership).collect()
 }
 
 fn membership(line: &str) -> Option<Membership> {

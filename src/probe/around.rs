@@ -7,7 +7,7 @@ use super::storage::StorageProbe;
 use super::wait::WaitProbe;
 use crate::artifact::Artifact;
 use crate::clock::Mono;
-use crate::host::{Cgroups, Mounts, Roots};
+use crate::host::{Mounts, Roots};
 use crate::launch::tree::Tree;
 
 /// The three probes.
@@ -21,7 +21,7 @@ impl Around {
     /// Over these mounts; [`Around::begin`] must come before the exec.
     pub fn new(mounts: &Mounts) -> Around {
         let roots = Roots::default();
-        let group = pressure::group(&roots, mounts, &Cgroups::read(&roots, mounts));
+        let group = pressure::group(&roots, mounts);
         Around {
             storage: StorageProbe::new(mounts.clone()),
             pressure: PressureProbe::new(group),

@@ -37,8 +37,24 @@ impl Counters {
 
     /// The counts of the whole tree since the exec.
     pub fn read(&self) -> Reading {
+        self.read_those(&[Metric::PerfPageFaults, Metric::PerfTaskClockNs])
+    }
+
+    /// The faults alone: to be read before `/proc`'s counters, so that what perf has more of them is not what came
+    /// between (see [`crate::account::unaccounted`]).
+    pub fn faults(&self) -> Reading {
+        self.read_those(&[Metric::PerfPageFaults])
+    }
+
+    /// The time on CPUs alone: to be read after `/proc`'s counters.
+    pub fn clock(&self) -> Reading {
+        self.read_those(&[Metric::PerfTaskClockNs])
+    }
+
+    fn read_those(&self, metrics: &[Metric]) -> Reading {
         let mut reading = Reading::default();
-        for (metric, counter) in [(Metric::PerfPageFaults, &self.faults), (Metric::PerfTaskClockNs, &self.clock)] {
+        let counters = [(Metric::PerfPageFaults, &self.faults), (Metric::PerfTaskClockNs, &self.clock)];
+        for (metric, counter) in counters.into_iter().filter(|(metric, _)| metrics.contains(metric)) {
             let count = counter.as_ref().map_err(String::clone).and_then(|counter| {
                 counter
                     .stat()

@@ -7,7 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use super::Reading;
-use crate::host::{Cgroups, Mounts, Roots};
+use crate::host::cgroup::memberships;
+use crate::host::{Mounts, Roots};
 use crate::metric::Metric;
 use crate::proc::{Buffer, ProcFile, Unread};
 
@@ -111,8 +112,9 @@ fn total(text: &[u8], line: &str) -> Option<u64> {
 
 /// The directory of this process's own control group of version 2, which the launch inherits; or why its pressure is
 /// not to be had.
-pub fn group(roots: &Roots, mounts: &Mounts, groups: &Cgroups) -> Result<PathBuf, String> {
-    let member = groups.membership.iter().find(|member| member.hierarchy == 0 && member.controllers.is_empty());
+pub fn group(roots: &Roots, mounts: &Mounts) -> Result<PathBuf, String> {
+    let members = memberships(roots);
+    let member = members.iter().find(|member| member.hierarchy == 0 && member.controllers.is_empty());
     let member = member.ok_or("the launch's control group is of version 1, which has no pressure")?;
     let reachable = mounts.iter().rev().filter(|mount| mount.fs_type == "cgroup2").find_map(|mount| {
         let below = Path::new(&member.path).strip_prefix(&mount.root).ok()?;
@@ -175,8 +177,7 @@ mod tests {
         let recorded = |name: &str| {
             let roots = Roots::recorded(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/host").join(name));
             let mounts = Mounts::read(&roots.proc);
-            let groups = Cgroups::read(&roots, &mounts);
-            group(&roots, &mounts, &groups)
+            group(&roots, &mounts)
         };
         assert!(recorded("v1-docker").unwrap_err().contains("version"));
         assert!(recorded("v1-host").is_err());

@@ -22,9 +22,11 @@ use crate::proc::{Buffer, ProcFile, threads_but_main};
 const TICK: usize = 8;
 /// … and of processes whose threads are listed anew.
 const LISTS: usize = 2;
-/// The threads of a process are listed anew where their number has changed, and so often besides.
+/// The threads of a process are listed anew so often, and where their number has changed, which in some programs it
+/// always has, after so long for each thread.
 const LIST_PERIOD_NS: u64 = 1_000_000_000;
-/// The time for all threads, at a mark.
+const LIST_APART_NS: u64 = 2_000_000;
+/// The time for all threads, and for listing them, at a mark.
 const MARK: Duration = Duration::from_millis(3);
 
 /// What a thread waited.
@@ -32,12 +34,6 @@ const MARK: Duration = Duration::from_millis(3);
 struct Waited {
     run_ns: u64,
     io_ns: u64,
-}
-
-impl Waited {
-    fn plus(self, other: Waited) -> Waited {
-        Waited { run_ns: self.run_ns.saturating_add(other.run_ns), io_ns: self.io_ns.saturating_add(other.io_ns) }
-    }
 }
 
 /// A process's threads as last listed.
@@ -51,8 +47,8 @@ pub struct WaitProbe {
     threads: HashMap<(ProcessKey, Pid), Waited>,
     turn: VecDeque<(ProcessKey, Pid)>,
     listed: HashMap<ProcessKey, Listed>,
-    /// What those waited that are gone.
-    ended: Waited,
+    /// Over all threads that were ever read, the gone included.
+    sum: Waited,
     run_absent: Option<String>,
     io_absent: Option<String>,
     ns_per_tick: u64,
@@ -80,7 +76,7 @@ impl WaitProbe {
             threads: HashMap::new(),
             turn: VecDeque::new(),
             listed: HashMap::new(),
-            ended: Waited::default(),
+            sum: Waited::default(),
             run_absent,
             io_absent,
             ns_per_tick: super::process::ns_per_clock_tick(),
@@ -91,9 +87,9 @@ impl WaitProbe {
     /// Reads some threads, or at a mark all of them; [`Tree::sweep`] comes before.
     pub fn look(&mut self, tree: &Tree, now: Mono, at_mark: bool) -> Reading {
         if self.run_absent.is_none() || self.io_absent.is_none() {
-            self.forget(tree);
-            self.list(tree, now, at_mark);
             let begun = Mono::now();
+            self.forget(tree);
+            self.list(tree, now, at_mark, begun);
             let most = if at_mark { self.turn.len() } else { TICK.min(self.turn.len()) };
             for _ in 0..most {
                 let Some(thread) = self.turn.pop_front() else { break };
@@ -105,7 +101,7 @@ impl WaitProbe {
                 }
             }
         }
-        let sum = self.threads.values().fold(self.ended, |sum, one| sum.plus(*one));
+        let sum = self.sum;
         let mut reading = Reading::default();
         for (metric, value, why) in
             [(Metric::RunWaitNs, sum.run_ns, &self.run_absent), (Metric::IoWaitNs, sum.io_ns, &self.io_absent)]
@@ -118,7 +114,7 @@ impl WaitProbe {
         reading
     }
 
-    /// Lets those processes go that are gone, with what they are known to have waited.
+    /// Lets those processes go that are gone.
     fn forget(&mut self, tree: &Tree) {
         let there = |key: &ProcessKey| tree.process(key.pid).is_some_and(|process| process.key == *key);
         let gone: HashSet<ProcessKey> = self.listed.keys().filter(|key| !there(key)).copied().collect();
@@ -127,24 +123,26 @@ impl WaitProbe {
         }
         self.listed.retain(|key, _| !gone.contains(key));
         self.turn.retain(|(key, _)| !gone.contains(key));
-        let left: Vec<Waited> =
-            self.threads.extract_if(|(key, _), _| gone.contains(key)).map(|(_, waited)| waited).collect();
-        self.ended = left.into_iter().fold(self.ended, Waited::plus);
+        self.threads.retain(|(key, _), _| !gone.contains(key));
     }
 
-    fn list(&mut self, tree: &Tree, now: Mono, at_mark: bool) {
+    fn list(&mut self, tree: &Tree, now: Mono, at_mark: bool, begun: Mono) {
         let mut lists = 0;
         for process in tree.processes() {
             let (key, count) = (process.key, process.stat.threads);
             let listed = self.listed.get(&key);
-            let due = listed
-                .is_none_or(|listed| listed.count != count || (count > 1 && now.since(listed.at) >= LIST_PERIOD_NS));
+            let due = listed.is_none_or(|listed| {
+                let since = now.since(listed.at);
+                (listed.count != count && since >= LIST_APART_NS.saturating_mul(listed.count.max(count)))
+                    || (count > 1 && since >= LIST_PERIOD_NS)
+            });
             if !due {
                 continue;
             }
             // A process of one thread needs no list.
             let others: Vec<Pid> = if count > 1 {
-                if lists == LISTS && !at_mark {
+                let spent = if at_mark { Mono::now().since(begun) > MARK.as_nanos() as u64 } else { lists == LISTS };
+                if spent {
                     continue;
                 }
                 lists += 1;
@@ -163,7 +161,7 @@ impl WaitProbe {
         }
     }
 
-    /// Reads one thread; `false` if it is gone, with what it had then kept.
+    /// Reads one thread; `false` if it is gone.
     fn read(&mut self, thread: (ProcessKey, Pid)) -> bool {
         let (key, tid) = thread;
         let mut waited = Waited::default();
@@ -182,14 +180,14 @@ impl WaitProbe {
         }
         let Some(known) = self.threads.get_mut(&thread) else { return false };
         if gone {
-            self.ended = self.ended.plus(*known);
             self.threads.remove(&thread);
             return false;
         }
         // Less than it had: the number is another thread's by now.
-        if waited.run_ns < known.run_ns || waited.io_ns < known.io_ns {
-            self.ended = self.ended.plus(*known);
-        }
+        let before =
+            if waited.run_ns < known.run_ns || waited.io_ns < known.io_ns { Waited::default() } else { *known };
+        self.sum.run_ns = self.sum.run_ns.saturating_add(waited.run_ns - before.run_ns);
+        self.sum.io_ns = self.sum.io_ns.saturating_add(waited.io_ns - before.io_ns);
         *known = waited;
         true
     }
@@ -242,15 +240,19 @@ mod tests {
         let mut probe = probe();
         let own = std::process::id() as Pid;
         let key = ProcessKey { pid: own, start_time: 1 };
-        // A number that had more before: another thread has it now.
+        // A number that had more before: another thread has it now, and all of its wait is new.
         probe.threads.insert((key, own), Waited { run_ns: u64::MAX / 2, io_ns: 0 });
+        probe.sum.run_ns = u64::MAX / 2;
         assert!(probe.read((key, own)));
-        assert_eq!(probe.ended.run_ns, u64::MAX / 2);
+        let its = probe.threads[&(key, own)].run_ns;
+        assert_eq!(probe.sum.run_ns, u64::MAX / 2 + its);
+        assert!(probe.read((key, own)));
+        let now = probe.threads[&(key, own)].run_ns;
+        assert_eq!(probe.sum.run_ns, u64::MAX / 2 + now, "what it had is counted once");
         let gone = (key, 0);
         probe.threads.insert(gone, Waited { run_ns: 5, io_ns: 0 });
         assert!(!probe.read(gone));
-        assert_eq!(probe.ended.run_ns, u64::MAX / 2 + 5);
-        assert!(!probe.threads.contains_key(&gone));
+        assert!(!probe.threads.contains_key(&gone) && probe.sum.run_ns == u64::MAX / 2 + now);
     }
 
     #[test]

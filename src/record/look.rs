@@ -64,7 +64,8 @@ impl Probes {
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
         let mut sightings = self.tree.sweep(began);
-        let mut readings = vec![self.process.tick(&mut self.tree, began), self.counters.read()];
+        let faults = self.counters.faults();
+        let mut readings = vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock()];
         let at_mark = matches!(closeness, Closeness::Mark { .. });
         readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
         let mapping = match closeness {

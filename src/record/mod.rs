@@ -17,6 +17,7 @@ mod cost;
 mod detail;
 mod discover;
 mod folder;
+mod lacking;
 mod look;
 mod options;
 mod pace;

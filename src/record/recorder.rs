@@ -11,6 +11,7 @@ use super::cost::Meter;
 use super::detail::{self, DetailLog};
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
+use super::lacking;
 use super::look::{Closeness, Probes};
 use super::options::Then;
 use super::pace::Pace;
@@ -214,8 +215,10 @@ impl Recorder {
 
     fn finish(mut self) -> Recorded {
         let looked = self.look(0, Closeness::Mark { limit: LOOK });
+        let last = looked.sample.values;
         self.follow(looked.found);
-        self.meta.warnings.extend(self.probes.process.caveats());
+        let reason = |metric| self.absence.ever().find(|(of, _)| *of == metric).map_or("", |(_, why)| why).to_owned();
+        self.meta.warnings.extend(lacking::caveats(self.probes.process.caveats(), &last, reason));
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });

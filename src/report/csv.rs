@@ -4,14 +4,16 @@
 //! Columns, in this order: what became of the stage (`stage` … `sampled_ns`); each metric at the mark, under its own
 //! name; `delta_<counter>` since the previous mark; `change_<gauge>`, signed, since the previous mark;
 //! `peak_<gauge>_low`, `_high`, `_basis` over start → mark; `span_peak_<gauge>_…` over previous mark → mark; the host
-//! account's two bounds; the ratios of [`crate::account::ratios`], as decimal numbers.
+//! account's two bounds; the ratios of [`crate::account::ratios`], as decimal numbers; where the payload's data came from since the previous mark (`data_from`) and
+//! since start (`data_from_start`), with the reason; and what the counters since start may lack (`unaccounted_…`).
 
 use std::io::Write;
 
 use csv::{Terminator, WriterBuilder};
 
 use crate::account::ratios::RATIOS;
-use crate::account::{Peak, StageRow, StageTable};
+use crate::account::source::{DataFrom, Verdict};
+use crate::account::{Peak, StageRow, StageTable, Work};
 use crate::metric::{ALL, Metric};
 
 use super::text::plain;
@@ -20,10 +22,10 @@ use super::text::plain;
 pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
     writer.write_record(header())?;
-    let mut previous = None;
+    let mut before = None;
     for row in &table.rows {
-        writer.write_record(cells(row, previous))?;
-        previous = Some(row);
+        writer.write_record(cells(row, before))?;
+        before = Some(row);
     }
     writer.flush()?;
     Ok(())
@@ -43,10 +45,12 @@ pub fn header() -> Vec<String> {
     }
     header.extend(["host_bytes_low", "host_bytes_high"].map(str::to_owned));
     header.extend(RATIOS.iter().map(|ratio| ratio.name.to_owned()));
+    header.extend(WORK.map(str::to_owned));
     header
 }
 
-fn cells(row: &StageRow, previous: Option<&StageRow>) -> Vec<String> {
+/// `before`: the row before it, which stands at the mark before it.
+fn cells(row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     let outcome = &row.outcome;
     let mut cells = vec![text(&outcome.stage), word(&outcome.status), text(&outcome.reason)];
     cells.push(cell(outcome.begin.map(|at| at.0)));
@@ -63,8 +67,29 @@ fn cells(row: &StageRow, previous: Option<&StageRow>) -> Vec<String> {
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.peak(metric))));
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.span_peak(metric))));
     cells.extend([cell(row.host_low), cell(row.host_high)]);
-    cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, previous))));
+    cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, before))));
+    cells.extend(work_cells(&row.work));
     cells
+}
+
+/// What the interval was spent on.
+const WORK: [&str; 6] = [
+    "data_from",
+    "data_from_reason",
+    "data_from_start",
+    "data_from_start_reason",
+    "unaccounted_faults_low",
+    "unaccounted_cpu_high_ns",
+];
+
+fn work_cells(work: &Work) -> [String; WORK.len()] {
+    let verdict = |verdict: &Option<Verdict>| match verdict {
+        Some(Verdict { from, reason }) => [from.map_or("", DataFrom::name).to_owned(), text(reason)],
+        None => Default::default(),
+    };
+    let ([from, why], [from_start, why_start]) = (verdict(&work.source), verdict(&work.source_from_start));
+    let (faults, cpu) = (cell(work.unaccounted_faults_low), cell(work.unaccounted_cpu_high_ns));
+    [from, why, from_start, why_start, faults, cpu]
 }
 
 fn peak_cells(peak: Option<Peak>) -> [String; 3] {
@@ -133,12 +158,13 @@ mod tests {
             span_peaks: Vec::new(),
             host_low: Some(1),
             host_high: None,
+            work: Work::default(),
         };
         assert_eq!(cells(&row, None).len(), names.len());
         let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
-        assert!(text.ends_with(",1,,\r\n"));
+        assert!(text.ends_with(&format!(",1,{}\r\n", ",".repeat(RATIOS.len() + WORK.len()))), "{text}");
         let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
         assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
     }

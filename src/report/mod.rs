@@ -8,3 +8,4 @@ pub mod terminal;
 pub mod text;
 mod units;
 mod words;
+mod work;

@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{eviction, units, words};
+use super::{eviction, units, words, work};
 
 const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -74,6 +74,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
     host_account(&mut page, table);
     absences(&mut page, run, table);
+    work::lines(run, table).iter().for_each(|line| page.line(line));
     page.blank();
     page.line(&words::condition(run));
     page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));

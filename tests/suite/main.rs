@@ -13,3 +13,4 @@ mod runs;
 mod stages;
 mod support;
 mod tree;
+mod work;

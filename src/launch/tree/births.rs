@@ -29,6 +29,9 @@ const FIRST_AFTER_TURN: Pid = 300;
 pub struct Numbers {
     /// Given out since the last look, in the order of giving: whatever had such a number before is gone.
     pub fresh: Vec<Pid>,
+    /// How many were given out, as far as this look accounts for them: more than `fresh` where a listing had to do,
+    /// and those that are not in it are gone.
+    pub given: usize,
     /// Everything that is in use, where a listing was made.
     pub in_use: Option<Vec<Pid>>,
 }
@@ -69,6 +72,7 @@ impl Births {
                 let count = count_between(last, newest, self.cycle);
                 if count <= FEW {
                     numbers.fresh.extend(between(last, newest, self.cycle));
+                    numbers.given = count;
                     self.last = Some(newest);
                 } else {
                     self.storm = true;
@@ -89,6 +93,10 @@ impl Births {
                     _ => true,
                 };
                 numbers.fresh = in_use.iter().copied().filter(fresh).collect();
+                numbers.given = match (self.last, newest) {
+                    (Some(last), Some(newest)) => count_between(last, newest, self.cycle),
+                    _ => 0,
+                };
                 self.last = newest;
                 self.storm = false;
             }
@@ -177,6 +185,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let numbers = births.look(Mono::now(), &mut buffer);
         child.wait().unwrap();
+        assert!(numbers.given >= 1);
         assert!(numbers.fresh.contains(&(child.id() as Pid)), "{numbers:?}");
         assert!(births.look(Mono::now(), &mut buffer).fresh.iter().all(|pid| !numbers.fresh.contains(pid)));
         assert!(numbers.in_use.is_some(), "the first look lists");

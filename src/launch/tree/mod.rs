@@ -111,6 +111,9 @@ pub struct Tree {
     departed: Vec<Departed>,
     left: HashMap<ProcessKey, Mono>,
     events: Vec<Sighting>,
+    /// Numbers given out since the last sweep that are not met yet.
+    fresh: HashSet<Pid>,
+    unmet: u64,
     buffer: Buffer,
 }
 
@@ -143,6 +146,8 @@ impl Tree {
             departed: Vec::new(),
             left: HashMap::new(),
             events: Vec::new(),
+            fresh: HashSet::new(),
+            unmet: 0,
             buffer: Buffer::new(),
         }
     }
@@ -178,6 +183,10 @@ impl Tree {
         numbers.fresh.iter().for_each(|pid| {
             self.foreign.remove(pid);
         });
+        self.fresh = numbers.fresh.iter().copied().filter(|pid| !self.processes.contains_key(pid)).collect();
+        let met_before = numbers.fresh.len() - self.fresh.len();
+        let given = numbers.given;
+        let fresh = self.fresh.len();
         let mut candidates = numbers.fresh;
         candidates.extend(self.undecided.iter().map(|(pid, _)| *pid));
         candidates.extend({
@@ -185,6 +194,8 @@ impl Tree {
             births.next_listed(|pid| !processes.contains_key(&pid) && !foreign.contains(&pid))
         });
         self.adopt(&candidates);
+        let met = met_before + fresh - std::mem::take(&mut self.fresh).len();
+        self.unmet += given.saturating_sub(met) as u64;
         self.arrange();
         self.view.lock().forget_old(now);
         self.left.retain(|_, gone| now.since(*gone) < 5_000_000_000);
@@ -205,6 +216,12 @@ impl Tree {
     /// The process that has this pid now.
     pub fn process(&self, pid: Pid) -> Option<&Process> {
         self.processes.get(&pid)
+    }
+
+    /// How many process numbers were given out so far, to anybody's processes and threads, and were gone before a sweep
+    /// could read what had them: no more processes than these lived between two sweeps.
+    pub fn unmet(&self) -> u64 {
+        self.unmet
     }
 
     /// Whether a pid is, or was within the last seconds, a process of the tree.
@@ -386,6 +403,7 @@ impl Tree {
     fn probe(&mut self, pid: Pid) -> Option<(ProcFile, Stat)> {
         let mut file = ProcFile::of(pid, "stat");
         let stat = file.read(&mut self.buffer).ok().and_then(Stat::parse)?;
+        self.fresh.remove(&pid);
         (!stat.is_thread() && stat.pid == pid).then_some((file, stat))
     }
 

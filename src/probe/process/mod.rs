@@ -61,6 +61,42 @@ fn memory_of_threads(pid: Pid, buffer: &mut Buffer) -> Option<Memory> {
     })
 }
 
+/// Processes that ignore SIGCHLD, whose children the kernel reaps: a child that no look met while it lived is in no
+/// counter, and shows only in the numbers that were given out.
+#[derive(Default)]
+struct Deaf {
+    /// The first that was seen.
+    first: Option<String>,
+    /// Whether one was seen to have a child.
+    has_child: bool,
+    /// [`Tree::unmet`] at the last look, and how far it rose over looks at whose beginning or end there was one.
+    unmet_before: u64,
+    unmet: u64,
+    was_there: bool,
+}
+
+impl Deaf {
+    fn look(&mut self, entries: &HashMap<ProcessKey, Entry>, unmet: u64) {
+        let found = entries.values().find(|entry| entry.ignores_children && !entry.has_ended);
+        if let (None, Some(entry)) = (&self.first, found) {
+            self.first = Some(entry.label.clone());
+        }
+        if self.was_there || found.is_some() {
+            self.unmet += unmet.saturating_sub(self.unmet_before);
+        }
+        (self.was_there, self.unmet_before) = (found.is_some(), unmet);
+    }
+
+    fn caveat(&self) -> Option<String> {
+        let label = self.first.as_ref().filter(|_| self.has_child || self.unmet > 0)?;
+        Some(format!(
+            "{label} ignores SIGCHLD, so the kernel reaps its children: those that lived between two looks are not in the \
+             counters, which are at most {}, the processes and threads of this host that nobody met meanwhile",
+            self.unmet
+        ))
+    }
+}
+
 /// The I/O metrics, in the order of [`io_values`].
 const IO: [Metric; 5] =
     [Metric::RcharBytes, Metric::ReadBytes, Metric::WcharBytes, Metric::WriteBytes, Metric::ReadSyscalls];
@@ -77,8 +113,8 @@ pub struct ProcessProbe {
     pending: Vec<Vanished>,
     /// The largest value told of each counter.
     told: HashMap<Metric, u64>,
-    /// The process that first was seen to ignore SIGCHLD while it had children.
-    deaf_parent: Option<String>,
+    /// Those that ignore SIGCHLD.
+    deaf: Deaf,
     ns_per_tick: u64,
     buffer: Buffer,
 }
@@ -100,7 +136,7 @@ impl ProcessProbe {
             ledger: Ledger::new(),
             pending: Vec::new(),
             told: HashMap::new(),
-            deaf_parent: None,
+            deaf: Deaf::default(),
             ns_per_tick: ns_per_clock_tick(),
             buffer: Buffer::new(),
         }
@@ -117,6 +153,7 @@ impl ProcessProbe {
         }
         let unread = self.look_after_parents(tree, now);
         self.settle(tree, &unread, now);
+        self.deaf.look(&self.entries, tree.unmet());
         self.sum()
     }
 
@@ -188,11 +225,8 @@ impl ProcessProbe {
         if let (Some(io), Some(entry)) = (io, self.entries.get_mut(&key)) {
             entry.take_io(io);
         }
-        if self.deaf_parent.is_none()
-            && let Some(deaf) =
-                parent.and_then(|parent| self.entries.get(&parent)).filter(|parent| parent.ignores_children)
-        {
-            self.deaf_parent = Some(deaf.label.clone());
+        if parent.and_then(|parent| self.entries.get(&parent)).is_some_and(|parent| parent.ignores_children) {
+            self.deaf.has_child = true;
         }
     }
 
@@ -409,12 +443,7 @@ impl ProcessProbe {
     /// counters were seen some time before their end. Empty if nothing may be lacking.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.ledger.caveats();
-        if let Some(label) = &self.deaf_parent {
-            caveats.push(format!(
-                "{label} ignores SIGCHLD, so the kernel reaps its children: those that lived for less than a tick are not \
-                 in the counters"
-            ));
-        }
+        caveats.extend(self.deaf.caveat());
         caveats
     }
 }

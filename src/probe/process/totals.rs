@@ -1,12 +1,43 @@
 //! The counters of a tree of processes: never twice, never backwards.
 //!
-//! The kernel adds a child's counters to its parent's when the parent waits for it: apart from its own in stat
-//! (`cminflt`, `cutime`…), mixed with its own in io. So the tree's total is the sum over the processes that are there,
-//! each with the children that it waited for, plus what those took with them that nobody waited for.
+//! # What the kernel does
 //!
-//! Whether a vanished process was waited for is told by its parent's `cminflt + cmajflt`: they rise by at least what
-//! the child was last seen to have, or they do not. What cannot be told is left out: a total may lack something, which
-//! [`Ledger::caveats`] bounds, and counts nothing twice.
+//! When a parent waits for a child, the child's counters are added to the parent's, with those that the child had from
+//! its own children: apart from the parent's own in stat (`cminflt`, `cutime`…), mixed with them in io
+//! (kernel/exit.c, wait_task_zombie). A child that the kernel reaps by itself (the parent ignores SIGCHLD or set
+//! SA_NOCLDWAIT) is added to nobody. One that outlives its parent becomes the profiler's, which reads it as a zombie
+//! before it reaps it.
+//!
+//! # The algorithm
+//!
+//! So the tree's total is the sum over the processes that are there, each with the children that it waited for, plus
+//! what those took with them that nobody waited for. At each look:
+//!
+//! 1. Every known process is read, **parents before their children**. A child that can still be read was not yet waited
+//!    for when its parent was read, so the two readings hold nothing twice.
+//! 2. Where a process is found gone, its parent is read again, so that it is known whether that one's account holds it;
+//!    and then the parent's other children are looked after again, lest one of them has meanwhile gone into the account
+//!    just read. This is repeated until nobody else is gone, four times at most; what is open then waits for the next
+//!    look, and the parent's account stands as it was settled.
+//! 3. For each process that vanished it is decided whose account holds it, children before their parents
+//!    ([`Ledger::settle`]). The witness is the parent's `cminflt + cmajflt`, since every process has faults:
+//!    - it rose by at least what all its vanished children were last seen to have: it waited for them; nothing is added;
+//!    - it did not rise, or it ignores SIGCHLD: nobody waited; each child's last reading is retained for good;
+//!    - it rose by less: some were waited for and some were not. Only the faults for which the rise has no room are
+//!      retained.
+//!    - It has a last reading as a zombie, made by the profiler that reaped it: that is retained, exact.
+//!    - Its parent went too: the same is asked of that one's own end, or carried on to the parent of both.
+//! 4. The total is the sum over those present and what is retained. What is told is the largest total so far.
+//!
+//! # What holds
+//!
+//! - **Never twice.** What a process took is in one present account, or retained once, or in neither.
+//! - **Never backwards.** What is told does not fall; where the total lacks something for a look, it stands still.
+//! - **Exact** where every process was waited for by one of the tree, or outlived its parent: at its end the total is
+//!   what the kernel counted.
+//! - **Bounded from above** always, by what the kernel counted. What may be lacking is said by [`Ledger::caveats`] for
+//!   processes that some look met: what they took after their last reading, and what could not be told apart. For those
+//!   that none met, perf's inherited counters give the bounds (`account::unaccounted`), where they may be had.
 
 use std::collections::HashMap;
 

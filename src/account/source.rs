@@ -1,0 +1,281 @@
+//! Where the payload's data came from in an interval: storage, the page cache, both, or nobody can tell.
+//!
+//! No one figure says it. `read_bytes` counts what the tree fetched from a block device, whatever file it was of; it
+//! stays 0 where another process fetched for it, and where a filesystem moves data by itself (FUSE, 9p, virtiofs);
+//! direct reads count there although the page cache holds the file. Residency says what came in, and not by whom. So
+//! the rules take them together, and what they leave open stays open:
+//!
+//! | what was seen in the interval | verdict |
+//! |---|---|
+//! | payload came in, and the tree read at least nine tenths as much from storage | `storage`; `mixed` where it visibly used more than came in, and some was resident before |
+//! | payload came in, and the tree read less than that, but some | `mixed`: others brought in the rest |
+//! | payload came in, and the tree read nothing | `unknown`: another process, or the filesystem's daemon |
+//! | none came in, the tree used some that was resident, and read nothing from storage | `page_cache` |
+//! | none came in, and the tree read at least a tenth of the payload from storage | `unknown`: direct reads, or other files |
+//! | none came in, and nothing was used | none yet |
+//!
+//! On NFS the mount's own counter stands in for `read_bytes`. On a mount without counters only the residency before
+//! settles it: all of it resident, or used through a mapping without more coming in. "Some" is 1 MiB, or a hundredth
+//! of the payload where that is more: a program reads as much of its own at its start.
+
+use crate::host::storage::{Boundary, Kind};
+use crate::metric::{Metric, Values};
+use crate::run::Meta;
+
+/// Where it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataFrom {
+    Storage,
+    PageCache,
+    Mixed,
+    Unknown,
+}
+
+impl DataFrom {
+    /// The word that files have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            DataFrom::Storage => "storage",
+            DataFrom::PageCache => "page_cache",
+            DataFrom::Mixed => "mixed",
+            DataFrom::Unknown => "unknown",
+        }
+    }
+}
+
+/// A verdict and why; `from` is absent where nothing was loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub from: Option<DataFrom>,
+    /// In words, with the figures, in bytes.
+    pub reason: String,
+}
+
+impl Verdict {
+    fn of(from: impl Into<Option<DataFrom>>, reason: String) -> Verdict {
+        Verdict { from: from.into(), reason }
+    }
+}
+
+/// Which counter tells of the data that an artifact's filesystem moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Block devices: the reader's `read_bytes`.
+    ReadBytes,
+    /// NFS: the mounts' own, in `storage_read_bytes`.
+    Mount,
+    /// None; its name.
+    Nothing(String),
+    /// There is nothing behind it but memory.
+    Memory,
+}
+
+impl Behind {
+    /// By a run's `storage`; of a run that has none, by its artifacts' filesystems.
+    pub fn of(meta: &Meta) -> Behind {
+        if meta.storage.is_empty() {
+            let names = meta.artifacts.iter().filter_map(|artifact| artifact.filesystem.as_deref());
+            let moves_by_itself = |name: &&str| {
+                name.starts_with("fuse") || ["9p", "virtiofs", "nfs", "nfs4", "cifs", "ceph"].contains(name)
+            };
+            return names
+                .into_iter()
+                .find(moves_by_itself)
+                .map_or(Behind::ReadBytes, |name| Behind::Nothing(name.to_owned()));
+        }
+        let hidden = |boundary: &&Boundary| matches!(boundary.kind, Kind::Fuse | Kind::Network | Kind::Unknown);
+        // A daemon gives the bytes although a device is named.
+        let by_daemon = |boundary: &&Boundary| boundary.chains.iter().any(|chain| chain.contains("(fuse"));
+        if let Some(boundary) = meta.storage.iter().find(|boundary| hidden(boundary) || by_daemon(boundary)) {
+            let name = boundary.chains.first().map_or(boundary.name.as_str(), String::as_str);
+            return Behind::Nothing(name.to_owned());
+        }
+        if meta.storage.iter().any(|boundary| boundary.kind == Kind::Nfs) {
+            return Behind::Mount;
+        }
+        match meta.storage.iter().all(|boundary| boundary.kind == Kind::Memory) {
+            true => Behind::Memory,
+            false => Behind::ReadBytes,
+        }
+    }
+}
+
+/// Less than this is a program's own.
+const LITTLE: u64 = 1 << 20;
+
+/// The verdict on an interval, from the values at its ends.
+pub fn verdict(before: &Values, now: &Values, behind: &Behind) -> Verdict {
+    use Metric::*;
+    let unknown = |reason: &str| Verdict::of(DataFrom::Unknown, reason.to_owned());
+    let Some(payload) = now.get(PayloadBytes).filter(|payload| *payload > 0) else {
+        return unknown("the payload is not known");
+    };
+    let (Some(was), Some(is)) = (before.get(ResidentPayloadBytes), now.get(ResidentPayloadBytes)) else {
+        return unknown("the resident payload is not known at both ends");
+    };
+    let grew = |metric: Metric| Some(now.get(metric)?.saturating_sub(before.get(metric)?));
+    let counter = if *behind == Behind::Mount { StorageReadBytes } else { ReadBytes };
+    let Some(read) = grew(counter) else {
+        return unknown(&format!("{} is not known at both ends", counter.name()));
+    };
+    let some = LITTLE.max(payload / 100);
+    let came = is.saturating_sub(was);
+    // What the tree visibly used: pages of files that it maps, as far as they can be payload, and bytes that it read.
+    let mapped = now.get(MappedPayloadBytes).unwrap_or(0);
+    let touched = grew(RssFileBytes).unwrap_or(0).min(mapped).min(is);
+    let asked = grew(RcharBytes).unwrap_or(0).min(payload);
+    let used = touched.max(asked);
+    let figures = format!(
+        "of {payload} bytes {was} were resident before and {is} after; the tree asked for {} by read(2), and its mapped \
+         file pages grew by {}; {} grew by {read}",
+        grew(RcharBytes).map_or_else(|| "an unknown number".to_owned(), |bytes| bytes.to_string()),
+        grew(RssFileBytes).map_or_else(|| "an unknown number".to_owned(), |bytes| bytes.to_string()),
+        counter.name(),
+    );
+    let say = |from: Option<DataFrom>, what: &str| Verdict::of(from, format!("{what}: {figures}"));
+
+    if *behind == Behind::Memory {
+        return match used >= some || came >= some {
+            true => say(Some(DataFrom::PageCache), "the artifacts lie in memory (tmpfs)"),
+            false => say(None, "nothing of the payload was loaded"),
+        };
+    }
+    if came >= some {
+        if read >= came - came / 10 {
+            return match was >= some && used >= came.saturating_add(some) {
+                true => say(Some(DataFrom::Mixed), "part came in from storage, and part was resident before"),
+                false => say(Some(DataFrom::Storage), "what came in was read from storage"),
+            };
+        }
+        if read >= some {
+            return say(Some(DataFrom::Mixed), "part came in from storage, and others brought in the rest");
+        }
+        return match behind {
+            Behind::Nothing(name) => say(
+                Some(DataFrom::Unknown),
+                &format!("it came in through {name}, where no counter tells whether from storage"),
+            ),
+            _ => say(
+                Some(DataFrom::Unknown),
+                "it came in, but was not read from storage by the tree: others brought it in",
+            ),
+        };
+    }
+    if read >= some && read >= payload / 10 {
+        return say(
+            Some(DataFrom::Unknown),
+            "what was read from storage made no payload resident: direct reads (O_DIRECT), or other files",
+        );
+    }
+    if used < some || was < some {
+        // A mount that keeps no pages may have given what was asked for.
+        return match behind {
+            Behind::Nothing(name) if asked >= some => {
+                say(Some(DataFrom::Unknown), &format!("{name} may give data that never shows as resident"))
+            }
+            _ => say(None, "nothing of the payload was loaded"),
+        };
+    }
+    let all_was_there = was >= payload - payload / 100;
+    match behind {
+        Behind::Nothing(name) if !all_was_there && (touched < some || touched < asked) => {
+            say(Some(DataFrom::Unknown), &format!("not all was resident before, and no counter tells what {name} gave"))
+        }
+        _ => say(Some(DataFrom::PageCache), "what was used was resident before"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Metric::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Values at an end: resident, mapped file pages, rchar, read_bytes, in MiB; the payload is 256 and mapped.
+    fn end(resident: u64, touched: u64, asked: u64, read: u64) -> Values {
+        let mut values = Values::ABSENT;
+        for (metric, mib) in [
+            (PayloadBytes, 256),
+            (MappedPayloadBytes, 256),
+            (ResidentPayloadBytes, resident),
+            (RssFileBytes, touched),
+            (RcharBytes, asked),
+            (ReadBytes, read),
+        ] {
+            values.set(metric, mib * MIB);
+        }
+        values
+    }
+
+    fn from(before: &Values, now: &Values, behind: &Behind) -> Option<DataFrom> {
+        let verdict = verdict(before, now, behind);
+        assert!(!verdict.reason.is_empty());
+        verdict.from
+    }
+
+    #[test]
+    fn on_block_devices() {
+        let disk = Behind::ReadBytes;
+        let cases = [
+            ("cold, mapped", end(0, 0, 0, 0), end(256, 264, 1, 260), Some(DataFrom::Storage)),
+            ("cold, mapped, many imports", end(0, 0, 0, 0), end(256, 300, 400, 700), Some(DataFrom::Storage)),
+            ("warm, mapped", end(256, 0, 0, 0), end(256, 264, 1, 0), Some(DataFrom::PageCache)),
+            ("warm, mapped, some imports cold", end(256, 0, 0, 0), end(256, 264, 9, 8), Some(DataFrom::PageCache)),
+            ("warm, read", end(256, 0, 0, 0), end(256, 4, 257, 0), Some(DataFrom::PageCache)),
+            ("cold, read", end(0, 0, 0, 0), end(256, 4, 257, 258), Some(DataFrom::Storage)),
+            ("half warm, mapped", end(128, 0, 0, 0), end(256, 260, 1, 130), Some(DataFrom::Mixed)),
+            ("half warm, read", end(128, 0, 0, 0), end(256, 4, 257, 130), Some(DataFrom::Mixed)),
+            ("half warm, the cold half alone", end(128, 0, 0, 0), end(256, 128, 1, 130), Some(DataFrom::Storage)),
+            ("others read it", end(0, 0, 0, 0), end(256, 4, 1, 0), Some(DataFrom::Unknown)),
+            ("others read part of it", end(0, 0, 0, 0), end(256, 256, 1, 100), Some(DataFrom::Mixed)),
+            ("direct, warm", end(256, 0, 0, 0), end(256, 4, 257, 257), Some(DataFrom::Unknown)),
+            ("direct, cold", end(0, 0, 0, 0), end(0, 4, 257, 257), Some(DataFrom::Unknown)),
+            ("mapped and not touched", end(0, 0, 0, 0), end(0, 8, 1, 2), None),
+            ("idle", end(256, 256, 9, 9), end(256, 256, 9, 9), None),
+            ("evicted meanwhile", end(256, 256, 9, 9), end(100, 256, 9, 9), None),
+        ];
+        for (case, before, now, wanted) in cases {
+            assert_eq!(from(&before, &now, &disk), wanted, "{case}");
+        }
+    }
+
+    #[test]
+    fn where_no_counter_tells() {
+        let fuse = Behind::Nothing("/models (fuse.sshfs)".to_owned());
+        let cases = [
+            ("warm, mapped", end(256, 0, 0, 0), end(256, 264, 1, 0), Some(DataFrom::PageCache)),
+            ("cold", end(0, 0, 0, 0), end(256, 264, 1, 0), Some(DataFrom::Unknown)),
+            ("half warm, read", end(128, 0, 0, 0), end(128, 4, 257, 0), Some(DataFrom::Unknown)),
+            ("a mount that keeps no pages", end(0, 0, 0, 0), end(0, 4, 257, 0), Some(DataFrom::Unknown)),
+            ("idle", end(0, 4, 0, 0), end(0, 4, 0, 0), None),
+        ];
+        for (case, before, now, wanted) in cases {
+            assert_eq!(from(&before, &now, &fuse), wanted, "{case}");
+        }
+        let reason = verdict(&end(0, 0, 0, 0), &end(256, 264, 1, 0), &fuse).reason;
+        assert!(reason.contains("fuse.sshfs") && reason.contains("268435456"), "{reason}");
+    }
+
+    #[test]
+    fn a_network_mount_by_its_own_counter() {
+        let (mut before, mut now) = (end(0, 0, 0, 0), end(256, 264, 1, 0));
+        assert_eq!(from(&before, &now, &Behind::Mount), Some(DataFrom::Unknown), "the counter is absent");
+        before.set(StorageReadBytes, 0);
+        now.set(StorageReadBytes, 257 * MIB);
+        assert_eq!(from(&before, &now, &Behind::Mount), Some(DataFrom::Storage));
+        assert_eq!(from(&end(0, 0, 0, 0), &end(0, 256, 0, 0), &Behind::Memory), None);
+        assert_eq!(from(&end(256, 0, 0, 0), &end(256, 256, 0, 0), &Behind::Memory), Some(DataFrom::PageCache));
+    }
+
+    #[test]
+    fn what_is_not_known_gives_no_verdict_but_a_reason() {
+        for missing in [PayloadBytes, ResidentPayloadBytes, ReadBytes] {
+            let mut now = end(256, 264, 1, 260);
+            now.set(missing, None);
+            let verdict = verdict(&end(0, 0, 0, 0), &now, &Behind::ReadBytes);
+            assert_eq!(verdict.from, Some(DataFrom::Unknown));
+            assert!(verdict.reason.contains("not known"));
+        }
+    }
+}

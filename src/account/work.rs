@@ -1,0 +1,45 @@
+//! Where the data of an interval came from, and what the counters up to its end may lack.
+
+use crate::account::StageRow;
+use crate::account::source::{self, Behind, Verdict};
+use crate::account::unaccounted;
+use crate::metric::{Metric, Values};
+use crate::run::Meta;
+
+/// One mark's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Over previous mark → mark; absent without a sample.
+    pub source: Option<Verdict>,
+    /// Over start → mark.
+    pub source_from_start: Option<Verdict>,
+    pub unaccounted_faults_low: Option<u64>,
+    pub unaccounted_cpu_high_ns: Option<u64>,
+}
+
+impl Work {
+    /// Of the mark whose values these are.
+    pub fn of(meta: &Meta, previous: Option<&StageRow>, values: &Values) -> Work {
+        let behind = Behind::of(meta);
+        let start = at_start(meta, values);
+        let before = previous.map_or(&start, |previous| &previous.values);
+        Work {
+            source: Some(source::verdict(before, values, &behind)),
+            source_from_start: Some(source::verdict(&start, values, &behind)),
+            unaccounted_faults_low: unaccounted::faults_low(values),
+            unaccounted_cpu_high_ns: unaccounted::cpu_high_ns(values),
+        }
+    }
+}
+
+/// The values at start, as far as they are known: counters are 0, the tree has no file pages yet, and the payload is
+/// as resident as it was found before the exec.
+fn at_start(meta: &Meta, now: &Values) -> Values {
+    let mut values = Values::ABSENT;
+    Metric::counters().for_each(|counter| values.set(counter, 0));
+    values.set(Metric::RssFileBytes, 0);
+    values.set(Metric::PayloadBytes, now.get(Metric::PayloadBytes));
+    let resident: Option<u64> = meta.artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum();
+    values.set(Metric::ResidentPayloadBytes, resident.filter(|_| !meta.artifacts.is_empty()));
+    values
+}
