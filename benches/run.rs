@@ -12,20 +12,22 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::num::NonZeroUsize;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mprotect};
 use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use stagemark::run::Run;
 
+#[path = "support/mapper.rs"]
+mod mapper;
+
+use mapper::PAGE;
+
 const STAGEMARK: &str = env!("CARGO_BIN_EXE_stagemark");
-const PAGE: usize = 4096;
 const GIB: u64 = 1 << 30;
 const TICK: Duration = Duration::from_millis(20);
 
@@ -34,8 +36,7 @@ const P99_MOST: f64 = 1_500.0;
 const SHARE_MOST: f64 = 5.0;
 
 fn main() -> std::process::ExitCode {
-    if let Ok(mappings) = std::env::var("STAGEMARK_BENCH_MAPPINGS") {
-        mapper(mappings.parse().unwrap());
+    if mapper::is_one() {
         return std::process::ExitCode::SUCCESS;
     }
     let ticks: u32 = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(1_000).max(10);
@@ -108,9 +109,7 @@ fn tree(processes: usize, mappings: usize, ticks: u32) -> Figures {
         .args(["run", "--quiet", "--no-output-log", "--stages", "generic", "--interval", "100ms", "--out"])
         .arg(&out);
     command.arg("--artifact").arg(artifact).arg("--").arg(std::env::current_exe().unwrap());
-    command.env("STAGEMARK_BENCH_MAPPINGS", mappings.to_string());
-    command.env("STAGEMARK_BENCH_OTHERS", (processes - 1).to_string());
-    command.env("STAGEMARK_BENCH_FILE", &model);
+    mapper::prepare(&mut command, processes, mappings, &model);
     steady(command, "ready", &out, Duration::from_millis(100), ticks)
 }
 
@@ -162,34 +161,4 @@ fn end(mut child: Child) {
 /// CPU time of a process, all threads.
 fn cpu_of(child: &Child) -> Duration {
     clock_gettime(clock_getcpuclockid(Pid::from_raw(child.id() as i32)).unwrap()).unwrap().into()
-}
-
-/// One process of many mappings, or their root, which starts the others.
-fn mapper(mappings: usize) {
-    let file = File::open(std::env::var_os("STAGEMARK_BENCH_FILE").unwrap()).unwrap();
-    let size = NonZeroUsize::new(mappings.max(1) * PAGE).unwrap();
-    // SAFETY: a new private mapping that nothing reads.
-    #[allow(unsafe_code)]
-    let start = unsafe { mmap(None, size, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, &file, 0) }.unwrap();
-    for page in (1..mappings).step_by(2) {
-        let permissions = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a page of the mapping made above, to which nothing refers.
-        #[allow(unsafe_code)]
-        unsafe { mprotect(start.byte_add(page * PAGE), PAGE, permissions) }.unwrap();
-    }
-    let others: usize = std::env::var("STAGEMARK_BENCH_OTHERS").unwrap().parse().unwrap();
-    let children: Vec<Child> = (0..others)
-        .map(|_| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            let mut child = command.env("STAGEMARK_BENCH_OTHERS", "0").stdout(Stdio::piped()).spawn().unwrap();
-            BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-            child
-        })
-        .collect();
-    println!("ready");
-    // All of them hold the same pipe, and end when it is closed.
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    for mut child in children {
-        child.wait().unwrap();
-    }
 }

@@ -6,17 +6,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mprotect};
 use nix::time::{ClockId, clock_gettime};
-use stagemark::artifact::{Artifact, Format, Found, Layout};
+use stagemark::artifact::{Artifact, Found};
 use stagemark::clock::Mono;
 use stagemark::event::Pid;
 use stagemark::launch::Finals;
@@ -25,47 +21,16 @@ use stagemark::metric::Metric;
 use stagemark::probe::mapping::MappingProbe;
 use stagemark::probe::process::ProcessProbe;
 
-const PAGE: usize = 4096;
+#[path = "support/mapper.rs"]
+mod mapper;
+
+use mapper::PAGE;
+
 const BUDGET: Duration = Duration::from_micros(200);
 
 fn main() {
-    match std::env::var("TICK_MAPPINGS") {
-        Ok(mappings) => process(mappings.parse().unwrap()),
-        Err(_) => measure(),
-    }
-}
-
-/// One process of the tree, or its root, which starts the others.
-fn process(mappings: usize) {
-    let path = std::env::var_os("TICK_FILE").unwrap();
-    let file = File::open(&path).unwrap();
-    let size = NonZeroUsize::new(mappings.max(1) * PAGE).unwrap();
-    // SAFETY: a new private mapping that nothing reads.
-    #[allow(unsafe_code)]
-    let start = unsafe { mmap(None, size, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, &file, 0) }.unwrap();
-    for page in (1..mappings).step_by(2) {
-        let permissions = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a page of the mapping made above, to which nothing refers.
-        #[allow(unsafe_code)]
-        unsafe { mprotect(start.byte_add(page * PAGE), PAGE, permissions) }.unwrap();
-    }
-    let others: usize = std::env::var("TICK_OTHERS").map_or(0, |others| others.parse().unwrap());
-    let mut children = Vec::new();
-    for _ in 0..others {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .env("TICK_OTHERS", "0")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        children.push(child);
-    }
-    println!("ready");
-    // All of them hold the same pipe, and end when the measuring program closes it.
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    for mut child in children {
-        child.wait().unwrap();
+    if !mapper::is_one() {
+        measure();
     }
 }
 
@@ -81,18 +46,13 @@ fn measure() {
 
 fn follow(path: &Path, processes: usize, mappings: usize, interval: Duration, seconds: u64) {
     let start = Mono::now();
-    let mut root = Command::new(std::env::current_exe().unwrap())
-        .env("TICK_MAPPINGS", mappings.to_string())
-        .env("TICK_OTHERS", (processes - 1).to_string())
-        .env("TICK_FILE", path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    mapper::prepare(&mut command, processes, mappings, path);
+    let mut root = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = String::new();
     BufReader::new(root.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
 
-    let artifacts = [artifact(path)];
+    let artifacts = [Artifact::open_raw(path, Found::Declared).unwrap()];
     let mask = |argv: &[String]| argv.to_vec();
     let mut tree = Tree::without_orphans(root.id() as Pid, start, Finals::default(), mask);
     let mut process_probe = ProcessProbe::new();
@@ -158,22 +118,4 @@ fn follow(path: &Path, processes: usize, mappings: usize, interval: Duration, se
 /// CPU time of this thread.
 fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
-}
-
-fn artifact(path: &Path) -> Artifact {
-    let file = File::open(path).unwrap();
-    let stat = file.metadata().unwrap();
-    Artifact {
-        path: path.to_owned(),
-        real_path: path.canonicalize().unwrap(),
-        file: Arc::new(file),
-        size: stat.len(),
-        device: stat.dev(),
-        inode: stat.ino(),
-        modified_ns: 0,
-        found: Found::Declared,
-        format: Format::Raw,
-        layout: Ok(Arc::new(Layout { payload: std::iter::once(0..stat.len()).collect(), ..Layout::default() })),
-        header_digest: None,
-    }
 }

@@ -55,6 +55,17 @@ Examples:
 
 Exit status: 0 where every file was understood, 2 on wrong usage, 3 where something could not be found or understood.";
 
+const DOCTOR_AFTER_HELP: &str = "\
+Found by trying, as this user and in this place: in a container, in a job, under a service manager, ask there. Each line \
+is a figure, how it is known here, and, where it is not had in full, why and what would change it. A PATH is told of \
+too: who may be asked how much of it is in memory, and what it lies on. Changes nothing; a file on FUSE is not opened.
+
+Examples:
+  stagemark doctor
+  stagemark doctor --json /models/ORG/NAME | jq '.findings[] | select(.state != \"yes\")'
+
+Exit status: 0 whatever may be measured, 2 on wrong usage, 3 where a PATH could not be looked at.";
+
 const MARK_AFTER_HELP: &str = "\
 For scripts inside `stagemark run`. The name has 1 to 64 letters, digits, `_`, `.`, `-`.
 
@@ -85,6 +96,9 @@ pub enum Verb {
     /// Describe model files: format, payload, dtypes, and how much is resident now.
     #[command(after_help = INSPECT_AFTER_HELP)]
     Inspect(InspectArgs),
+    /// Say what may be measured here, why not, and what would change it.
+    #[command(after_help = DOCTOR_AFTER_HELP)]
+    Doctor(DoctorArgs),
     /// Mark a stage from inside a run; returns when it was heard.
     #[command(after_help = MARK_AFTER_HELP)]
     Mark {
@@ -124,6 +138,14 @@ pub struct RunArgs {
     /// Do not keep what the command prints
     #[arg(long)]
     pub no_output_log: bool,
+    /// Put the launch into a control group of its own, so that the kernel says what all of it was charged for; limits stay
+    /// as they are
+    #[arg(long, value_enum, default_value_t = CgroupArg::Off)]
+    pub cgroup: CgroupArg,
+    /// Reset the processes' high-water marks at each stage, so that the peak between two stages is the kernel's: lowers what
+    /// getrusage tells the launch of itself
+    #[arg(long)]
+    pub reset_peaks: bool,
     /// The launch command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
@@ -133,6 +155,12 @@ pub struct RunArgs {
 pub enum ThenArg {
     Keep,
     Stop,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum CgroupArg {
+    Auto,
+    Off,
 }
 
 #[derive(Debug, Args)]
@@ -168,6 +196,16 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Model files, indexes, or folders to be told of too
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// The findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 impl RunArgs {
     /// What was asked, with the stage file loaded.
     pub fn options(self) -> anyhow::Result<Options> {
@@ -186,6 +224,8 @@ impl RunArgs {
             interval: self.interval,
             quiet: self.quiet,
             output_log: !self.no_output_log,
+            cgroup: matches!(self.cgroup, CgroupArg::Auto),
+            reset_peaks: self.reset_peaks,
             argv: self.argv,
         })
     }

@@ -49,6 +49,8 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         interval: Duration::from_millis(20),
         quiet: false,
         output_log: true,
+        cgroup: false,
+        reset_peaks: false,
         argv,
     })
 }

@@ -131,6 +131,8 @@ pub enum What {
         #[serde(rename = "name")]
         metric: Metric,
     },
+    /// The high-water marks of the processes were reset, for the stretch that begins here.
+    PeaksReset {},
     /// The user should know.
     Warning { text: String },
     /// The launched command ended (wait(2)).

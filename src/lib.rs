@@ -38,6 +38,7 @@
 //! | [`report`] | stage table → csv, terminal, svg, png (pure) |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |
+//! | [`doctor`] | the verb that says what may be measured here, and what would change it |
 //! | [`cli`] | the command line, as plain options |
 
 pub mod account;
@@ -45,6 +46,7 @@ pub mod artifact;
 pub mod cli;
 pub mod clock;
 pub mod demo;
+pub mod doctor;
 pub mod event;
 pub mod host;
 pub mod inspect;

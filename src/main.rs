@@ -8,7 +8,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use stagemark::cli::{Cli, Verb};
 use stagemark::run::RunError;
-use stagemark::{demo, inspect, launch, record, report, watch};
+use stagemark::{demo, doctor, inspect, launch, record, report, watch};
 
 /// Wrong usage, of any verb but `run`.
 const USAGE: u8 = 2;
@@ -68,6 +68,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             let out = &mut std::io::stdout().lock();
             let all_understood = inspect::inspect(&options.paths, options.json, out, &mut std::io::stderr())?;
             Ok(if all_understood { 0 } else { UNKNOWN })
+        }
+        Verb::Doctor(options) => {
+            let all_seen = doctor::doctor(&options.paths, options.json, &mut std::io::stdout().lock())?;
+            Ok(if all_seen { 0 } else { UNKNOWN })
         }
         Verb::Mark { name } => watch::notify::mark(&name).map(|()| 0),
     }

@@ -138,7 +138,12 @@ metrics! {
         "The resident set of the tree was at least this at some time since start: the largest VmHWM of one process image, less the counter's error, or the largest sample of the sum if that is more.",
         "", "rss_bytes" }
     RssHighWaterHighBytes HighWater Bytes "rss_high_water_high_bytes" {
-        "The resident set of the tree was never more than this since start: the sum of VmHWM over every process image that ever was, with the counter's error. Absent once an image ended unread.",
+        "The resident set of the tree was never more than this since start: the sum of VmHWM over every process that ever was, of the largest image where it ran several, with the counter's error. Absent once an image ended unread.",
+        "processes that were never there at the same time", "rss_bytes" }
+    RssSpanHighWaterLowBytes HighWater Bytes "rss_span_high_water_low_bytes" {
+        "As rss_high_water_low_bytes, but since the last stage at which the marks were reset (--reset-peaks).", "", "rss_bytes" }
+    RssSpanHighWaterHighBytes HighWater Bytes "rss_span_high_water_high_bytes" {
+        "As rss_high_water_high_bytes, but since the last stage at which the marks were reset (--reset-peaks).",
         "processes that were never there at the same time", "rss_bytes" }
     CgroupBytes Gauge Bytes "cgroup_bytes" {
         "Memory charged to the launch's own control group (memory.current; v1: memory.usage_in_bytes).",
@@ -150,6 +155,9 @@ metrics! {
         "tmpfs and shared memory", "cgroup_bytes" }
     CgroupPeakBytes HighWater Bytes "cgroup_peak_bytes" {
         "The largest memory ever charged to the launch's own control group (memory.peak; v1: memory.max_usage_in_bytes).",
+        "page cache first touched in the group, kernel memory", "cgroup_bytes" }
+    CgroupSpanPeakBytes HighWater Bytes "cgroup_span_peak_bytes" {
+        "The largest memory charged to the launch's own control group since the last stage at which the mark was reset (--reset-peaks; memory.peak, Linux 6.12).",
         "page cache first touched in the group, kernel memory", "cgroup_bytes" }
     PssAnonBytes MarkGauge Bytes "pss_anon_bytes" {
         "Proportional anonymous memory, summed over processes: a page shared copy-on-write is divided among its sharers (smaps_rollup, Pss_Anon).", "", "rss_anon_bytes" }
@@ -167,6 +175,15 @@ metrics! {
         "resident_payload_bytes", "resident_payload_bytes" }
     HostAvailableBytes Gauge Bytes "host_available_bytes" {
         "MemAvailable of the host: the kernel's estimate of what a new program could take without swapping (/proc/meminfo).", "all users of the host", "" }
+    HugetlbBytes Gauge Bytes "hugetlb_bytes" {
+        "Huge pages of hugetlbfs, summed over processes (status, HugetlbPages); no resident set has them.",
+        "shared ones once a process", "" }
+    MappedOtherFileBytes MarkGauge Bytes "mapped_other_file_bytes" {
+        "Bytes of files other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of them in memory.",
+        "pages that are not in memory", "" }
+    MappedShmemBytes MarkGauge Bytes "mapped_shmem_bytes" {
+        "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings.",
+        "pages that are not in memory", "" }
     RunWaitNs Counter Nanoseconds "run_wait_ns" {
         "Time that the tree's threads waited for a CPU while they could have run, at least: each as last read before its end (/proc/PID/task/TID/schedstat).", "", "" }
     IoWaitNs Counter Nanoseconds "io_wait_ns" {

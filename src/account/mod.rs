@@ -18,7 +18,7 @@
 //! - `rss_bytes` = `rss_anon_bytes` + `rss_file_bytes` + `rss_shmem_bytes`;
 //! - no counter falls.
 
-mod host;
+pub mod host;
 mod peaks;
 pub mod ratios;
 pub mod source;
@@ -32,8 +32,9 @@ use crate::run::Run;
 use crate::sample::Sample;
 use crate::stage::Outcome;
 
-use peaks::RunningPeaks;
+pub use host::HostAccount;
 pub use peaks::{Basis, Peak};
+use peaks::{Before, Peaks};
 pub use work::Work;
 
 /// One row: a stage, and everything at it.
@@ -51,12 +52,10 @@ pub struct StageRow {
     pub peaks: Vec<(Metric, Peak)>,
     /// Per gauge, over the previous mark → this mark.
     pub span_peaks: Vec<(Metric, Peak)>,
-    /// The host account's total: at least this.
-    pub host_low: Option<u64>,
-    /// The host account's total: at most this.
-    pub host_high: Option<u64>,
     /// What the interval before was spent on.
     pub work: Work,
+    /// What the launch holds of the host's memory.
+    pub host: HostAccount,
 }
 
 impl StageRow {
@@ -104,31 +103,38 @@ impl StageTable {
         marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
 
         let mut problems = contradictions(&run.samples);
-        let mut from_start = RunningPeaks::new(&run.samples);
+        let mut of_run = Peaks::new(run);
+        let mut before: Option<Before> = None;
         let mut rows: Vec<StageRow> = Vec::new();
         let indices = samples_at(&marked, &run.samples);
+        let times = indices.iter().flatten().map(|&index| run.samples[index].t);
+        let processes = host::Processes::at(&run.details, times);
         for (outcome, index) in marked.into_iter().zip(indices) {
             let sample = index.map(|index| &run.samples[index]);
             let values = sample.map(|sample| sample.values.clone()).unwrap_or_default();
             let previous = rows.last();
             let deltas = deltas(previous, &values, &outcome.stage, &mut problems);
             let changes = previous.map(|previous| changes(&previous.values, &values)).unwrap_or_default();
-            let peaks = index.map(|index| from_start.to(index)).unwrap_or_default();
-            let span_peaks = index.map(|index| {
-                let begin = previous.and_then(StageRow::at).unwrap_or(At(0));
-                let first = run.samples.partition_point(|sample| sample.t < begin).min(index);
-                peaks::peaks_of(&peaks::largest(&run.samples[first..=index]))
-            });
+            let at = outcome.mark.as_ref().map_or(At(0), |(at, _, _)| *at);
+            let peaks = index.map(|index| of_run.from_start(index, at)).unwrap_or_default();
+            let span_peaks = match (index, before) {
+                // From start, the first interval is the whole.
+                (Some(_), None) => peaks.clone(),
+                (Some(index), Some(before)) => of_run.span(before, index, at),
+                (None, _) => Vec::new(),
+            };
+            before = Some(Before { at, sample: index });
             let work = sample.map(|_| Work::of(&run.meta, previous, &values));
+            let host = sample.map(|sample| processes.account(sample, &run.meta.artifacts)).unwrap_or_default();
+            problems.extend(host::contradiction(&outcome.stage, &values, &host));
             rows.push(StageRow {
                 sampled: sample.map(|sample| sample.t),
                 deltas,
                 changes,
                 peaks,
-                span_peaks: span_peaks.unwrap_or_default(),
-                host_low: host::low(&values),
-                host_high: host::high(&values),
+                span_peaks,
                 work: work.unwrap_or_default(),
+                host,
                 values,
                 outcome,
             });
@@ -141,9 +147,8 @@ impl StageTable {
             changes: Vec::new(),
             peaks: Vec::new(),
             span_peaks: Vec::new(),
-            host_low: None,
-            host_high: None,
             work: Work::default(),
+            host: HostAccount::default(),
         }));
 
         let stopping_event = run
@@ -437,29 +442,6 @@ mod tests {
         assert_eq!(table.rows[0].change(RssBytes), None);
         assert_eq!(table.rows[1].peak(SwapBytes), None);
         assert_eq!(table.rows[1].peak(MinorFaults), None);
-    }
-
-    #[test]
-    fn the_host_account_is_two_bounds_and_absent_with_its_parts() {
-        let all = [
-            (RssAnonBytes, 1001),
-            (RssFileBytes, 300),
-            (RssShmemBytes, 20),
-            (PageTableBytes, 7),
-            (ResidentPayloadBytes, 250),
-            (Processes, 4),
-            (SwapBytes, 1 << 40),
-        ];
-        let bounds = |without: Option<Metric>| {
-            let known: Vec<_> = all.into_iter().filter(|(metric, _)| Some(*metric) != without).collect();
-            let table = StageTable::build(vec![reached("a", 1, None)], &run(vec![sample(1, &known)]));
-            (table.rows[0].host_low, table.rows[0].host_high)
-        };
-        assert_eq!(bounds(None), (Some(251 + 250 + 7), Some(1001 + 250 + 300 + 20 + 7)));
-        assert_eq!(bounds(Some(ResidentPayloadBytes)), (None, None));
-        assert_eq!(bounds(Some(Processes)), (None, Some(1578)));
-        assert_eq!(bounds(Some(RssFileBytes)), (Some(508), None));
-        assert_eq!(bounds(Some(SwapBytes)), bounds(None));
     }
 
     #[test]

@@ -48,6 +48,13 @@ impl Ranges {
         Ranges(common)
     }
 
+    /// The bytes of a file of this size that are not in this set.
+    pub fn complement(&self, size: u64) -> Ranges {
+        let ends = std::iter::once(0).chain(self.iter().map(|range| range.end));
+        let starts = self.iter().map(|range| range.start).chain(std::iter::once(size));
+        ends.zip(starts).map(|(end, start)| end..start.min(size)).collect()
+    }
+
     /// The bytes of this set that lie in `window`.
     pub fn within(&self, window: Range<u64>) -> Ranges {
         self.intersection(&Ranges::from_iter([window]))
@@ -96,6 +103,8 @@ mod tests {
             prop_assert_eq!(bytes(&a.intersection(&b)), both);
             prop_assert_eq!(bytes(&a.union(&b)), either.clone());
             prop_assert_eq!(a.union(&b).len(), either.len() as u64);
+            let outside: Vec<u64> = (0..50).filter(|byte| !left.contains(byte)).collect();
+            prop_assert_eq!(bytes(&a.complement(50)), outside);
             prop_assert!(a.iter().zip(a.iter().skip(1)).all(|(x, y)| x.end < y.start));
         }
     }

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::group_files::GroupFiles;
 use super::mounts::Mounts;
 use super::{Roots, look};
 
@@ -110,9 +111,30 @@ impl Cgroups {
     }
 }
 
+/// This process's group in the hierarchy that has the memory controller, and the groups above it that can be seen,
+/// nearest first.
+pub fn memory_groups(roots: &Roots, mounts: &Mounts) -> Vec<GroupFiles> {
+    memory_groups_of(roots, mounts, &memberships(roots))
+}
+
+/// The same for a process of these memberships.
+pub(super) fn memory_groups_of(roots: &Roots, mounts: &Mounts, memberships: &[Membership]) -> Vec<GroupFiles> {
+    let Some(group) = Group::find(roots, mounts, memberships, "memory") else { return Vec::new() };
+    let files = |(shown, directory): (&Path, &Path)| GroupFiles {
+        version: group.version,
+        shown: shown.to_owned(),
+        directory: directory.to_owned(),
+    };
+    group.levels().map(files).collect()
+}
+
 /// The lines of `/proc/self/cgroup`.
 pub fn memberships(roots: &Roots) -> Vec<Membership> {
-    let text = look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default();
+    memberships_in(&look::text(&roots.proc.join("self/cgroup"), look::SMALL_CAP).unwrap_or_default())
+}
+
+/// The lines of a `/proc/PID/cgroup`.
+pub(super) fn memberships_in(text: &str) -> Vec<Membership> {
     text.lines().filter_map(membership).collect()
 }
 
@@ -228,7 +250,7 @@ fn tighter(one: Option<MemoryLimit>, other: Option<MemoryLimit>) -> Option<Memor
 
 /// A limit's bytes; absent where it says that there is none. Version 1 writes that as the largest multiple of the page
 /// size that a signed long holds, whatever the page size (mm/page_counter.c).
-fn bytes(text: &str) -> Option<u64> {
+pub(super) fn bytes(text: &str) -> Option<u64> {
     const LARGEST_PAGE: u64 = 64 << 10;
     text.parse::<u64>().ok().filter(|&bytes| bytes <= i64::MAX as u64 - LARGEST_PAGE)
 }

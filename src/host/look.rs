@@ -60,7 +60,7 @@ pub(super) fn chosen_word(text: &str) -> Option<String> {
 }
 
 /// How many numbers a list like `0-3,8` has (the kernel's bitmap lists, cpuset(7)); absent if it is no such list.
-pub(super) fn list_length(list: &str) -> Option<u64> {
+pub(crate) fn list_length(list: &str) -> Option<u64> {
     list.trim().split(',').filter(|range| !range.is_empty()).try_fold(0u64, |sum, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);

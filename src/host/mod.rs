@@ -9,10 +9,12 @@
 
 pub mod cgroup;
 pub mod environment;
+pub mod group_files;
 pub mod limits;
 mod look;
 pub mod mask;
 pub mod mounts;
+pub mod oom;
 pub mod pressure;
 pub mod software;
 pub mod storage;
@@ -24,6 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use cgroup::Cgroups;
 pub use environment::{environment_of, environment_that_matters};
 pub use limits::Limits;
+pub(crate) use look::list_length;
 pub use mask::{mask_argv, mask_text};
 pub use mounts::{Mount, Mounts};
 pub use pressure::{ConditionNow, condition_now};

@@ -5,6 +5,7 @@
 //! Nothing ties its life to the profiler's.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,6 +23,8 @@ pub struct Command {
     pub argv: Vec<OsString>,
     /// Variables added to the inherited environment (the notification socket's), nothing else is changed.
     pub environment: Vec<(OsString, OsString)>,
+    /// The `cgroup.procs` of a control group that it is to be in from before its exec.
+    pub group: Option<Arc<File>>,
 }
 
 /// The command, running.
@@ -30,6 +33,8 @@ pub struct Started {
     pub pid: Pid,
     /// The last moment before execve(2), by the child's own clock reading.
     pub start: Mono,
+    /// Why it is not in the control group, where it was to be in one: an error number.
+    pub group_error: Option<i32>,
 }
 
 /// Why the command could not be started.
@@ -85,14 +90,20 @@ pub fn start(command: &Command, outputs: &mut Outputs) -> Result<Started, StartE
         process.args(arguments);
         process.stdout(outputs.give(0)).stderr(outputs.give(1));
         let environment = Environment::with(&command.environment);
-        hand_on(&mut process, startup::given(), environment, page.clone(), 0);
+        hand_on(&mut process, startup::given(), environment, page.clone(), 0, command.group.clone());
         process.spawn()
         // Dropping `process` here closes the profiler's copies of the streams' write ends.
     };
     let child = spawned.map_err(|source| StartError::new(text_of(program), source))?;
-    let start = page.map_or(0, |page| page.slot(0).load(SeqCst));
+    let start = page.as_ref().map_or(0, |page| page.slot(0).load(SeqCst));
+    let group_error = match (&command.group, &page) {
+        (None, _) => None,
+        // Whether it went well cannot be told.
+        (Some(_), None) => Some(libc::EIO),
+        (Some(_), Some(page)) => i32::try_from(page.slot(1).load(SeqCst)).ok().filter(|error| *error != 0),
+    };
     // Reaped by the supervisor, by its pid: dropping the handle does nothing to the process.
-    Ok(Started { pid: child.id() as Pid, start: if start == 0 { before } else { Mono(start) } })
+    Ok(Started { pid: child.id() as Pid, start: if start == 0 { before } else { Mono(start) }, group_error })
 }
 
 #[cfg(test)]

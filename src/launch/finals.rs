@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::clock::Mono;
 use crate::event::Pid;
 use crate::proc::stat::Stat;
+use crate::sys::process::max_rss_of_dead;
 
 /// Most processes whose last readings wait to be taken.
 const FINALS_AT_MOST: usize = 65_536;
@@ -27,6 +28,9 @@ pub struct FinalReading {
     pub stat: Vec<u8>,
     /// `/proc/PID/io`; `None` where it could not be read (a process of another user).
     pub io: Option<Vec<u8>>,
+    /// The largest high-water mark of its resident set over all programs that it ran, and of the children that it waited
+    /// for, in bytes (getrusage(2), ru_maxrss). `clear_refs` lowers it.
+    pub max_rss: Option<u64>,
 }
 
 /// The last readings of processes that the profiler reaped itself, taken while they were zombies, shared with the
@@ -94,7 +98,8 @@ impl Finals {
         let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return };
         let Some(start_time) = Stat::parse(&stat).map(|stat| stat.start_time) else { return };
         let io = std::fs::read(format!("/proc/{pid}/io")).ok();
-        self.insert(ProcessKey { pid, start_time }, FinalReading { at: Mono::now(), stat, io });
+        let max_rss = max_rss_of_dead(pid);
+        self.insert(ProcessKey { pid, start_time }, FinalReading { at: Mono::now(), stat, io, max_rss });
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -108,7 +113,7 @@ mod tests {
     use super::*;
 
     fn reading(text: &str) -> FinalReading {
-        FinalReading { at: Mono(1), stat: text.into(), io: None }
+        FinalReading { at: Mono(1), stat: text.into(), io: None, max_rss: None }
     }
 
     #[test]

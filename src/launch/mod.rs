@@ -8,6 +8,7 @@
 
 pub mod child;
 pub mod finals;
+pub mod group;
 pub mod helpers;
 pub mod modes;
 pub mod output;
@@ -19,6 +20,7 @@ pub mod witness;
 
 pub use child::{Command, StartError, Started, start};
 pub use finals::{FinalReading, Finals};
+pub use group::OwnGroup;
 pub use helpers::Helpers;
 pub use output::{LogSource, Outputs, Upstream};
 pub use supervise::{Control, Ended, supervise};

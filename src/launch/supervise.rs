@@ -87,6 +87,7 @@ pub fn supervise(
     let root = NixPid::from_raw(started.pid);
     let inbox = Inbox::open().ok();
     let mut wake = Wake::default();
+    let mut arrivals = Arrivals::new();
     let mut kill_at: Option<Instant> = None;
     loop {
         let looked = Mono::now();
@@ -116,11 +117,12 @@ pub fn supervise(
         wake = wait(inbox.as_ref().map(|inbox| inbox.as_fd()), control.0.as_fd(), limit, looked);
 
         let (mut resized, mut continued) = (false, false);
-        while let Some(notice) = inbox.as_ref().and_then(Inbox::next) {
+        arrivals.woken(&wake);
+        while let Some(notice) = inbox.as_ref().and_then(|inbox| arrivals.next(inbox)) {
             match notice {
                 Notice::ForCommand { signal, from } => {
                     continued |= signal == Signal::SIGCONT;
-                    forward(root, signal, from, outputs);
+                    forward(root, signal, from, arrivals.sent_after(signal), outputs);
                 }
                 Notice::Resized => resized = true,
                 Notice::Child | Notice::Other => {}
@@ -142,12 +144,57 @@ struct Wake {
     /// How long before `at` it could have run but for want of a processor, in nanoseconds; `None` if unknown.
     delay: Option<u64>,
     at: Option<Mono>,
+    /// The end of a sleep that found nothing at its beginning, and by how much it came late, in nanoseconds.
+    slept_until: Option<(Mono, u64)>,
 }
 
 impl Wake {
     /// For how long before now what woke the loop may have happened: since it was made runnable.
     fn uncertainty(&self, now: Mono) -> Option<u64> {
         Some(self.delay? + now.since(self.at?))
+    }
+}
+
+/// When the signals in the inbox can have been sent at the earliest.
+#[derive(Debug)]
+struct Arrivals {
+    /// Nothing waited in the inbox then.
+    empty: Mono,
+    /// When the last of each kind was taken, before which the next of its kind would have been one with it; and the
+    /// one before that.
+    taken: HashMap<Signal, (Mono, Mono)>,
+}
+
+impl Arrivals {
+    fn new() -> Arrivals {
+        Arrivals { empty: Mono(0), taken: HashMap::new() }
+    }
+
+    /// The loop slept until something came: nothing had come before it was made runnable.
+    fn woken(&mut self, wake: &Wake) {
+        if let Some((at, delay)) = wake.slept_until {
+            self.empty = self.empty.max(Mono(at.0.saturating_sub(delay)));
+        }
+    }
+
+    /// The inbox's next.
+    fn next(&mut self, inbox: &Inbox) -> Option<Notice> {
+        let now = Mono::now();
+        let notice = inbox.next();
+        match notice {
+            None => self.empty = now,
+            Some(Notice::ForCommand { signal, .. }) => {
+                let last = self.taken.get(&signal).map_or(Mono(0), |(_, last)| *last);
+                self.taken.insert(signal, (last, now));
+            }
+            Some(_) => {}
+        }
+        notice
+    }
+
+    /// The last signal of a kind that was taken was sent after this.
+    fn sent_after(&self, signal: Signal) -> Mono {
+        self.taken.get(&signal).map_or(self.empty, |(before, _)| self.empty.max(*before))
     }
 }
 
@@ -161,7 +208,7 @@ fn wait(inbox: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>, limit: Option<Du
     });
     if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
         // Something came while the loop was awake.
-        return Wake { delay: Some(0), at: Some(looked) };
+        return Wake { delay: Some(0), at: Some(looked), slept_until: None };
     }
     let before = run_delay();
     if poll(&mut fds, timeout).is_err_and(|error| error != nix::errno::Errno::EINTR) {
@@ -170,10 +217,11 @@ fn wait(inbox: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>, limit: Option<Du
     }
     if inbox.is_none() {
         // Nothing wakes the loop when a child ends.
-        return Wake { delay: Some(0), at: Some(looked) };
+        return Wake { delay: Some(0), at: Some(looked), slept_until: None };
     }
     let at = Mono::now();
-    Wake { delay: before.zip(run_delay()).map(|(before, after)| after.saturating_sub(before)), at: Some(at) }
+    let delay = before.zip(run_delay()).map(|(before, after)| after.saturating_sub(before));
+    Wake { delay, at: Some(at), slept_until: delay.map(|delay| (at, delay)) }
 }
 
 /// For how long this thread was ready to run but did not, in nanoseconds (schedstat's second figure:
@@ -223,11 +271,11 @@ fn tell_end(death: Death, uncertainty_ns: Option<u64>, sender: &Sender<Seen>, is
 }
 
 /// Gives a signal to the command if it has not got it already.
-fn forward(root: NixPid, signal: Signal, from: signals::Sender, outputs: &mut Outputs) {
+fn forward(root: NixPid, signal: Signal, from: signals::Sender, sent_after: Mono, outputs: &mut Outputs) {
     let same_group = getpgid(Some(root)).is_ok_and(|group| group == getpgrp());
     let (from_tree, to_group) = match from {
         signals::Sender::Process(pid) => {
-            (is_descendant(pid), outputs.witness().is_some_and(|witness| witness.saw(signal, pid)))
+            (is_descendant(pid), outputs.witness().is_some_and(|witness| witness.saw(signal, pid, sent_after)))
         }
         signals::Sender::Kernel => (false, false),
     };

@@ -1,13 +1,17 @@
 //! The probes: each asks the kernel one kind of question and says what it could not learn.
 
 pub mod around;
+pub mod available;
+pub mod cgroup;
 pub mod counters;
 pub mod mapping;
 pub mod pagetable;
 pub mod pressure;
 pub mod process;
+pub mod rank;
 pub mod residency;
 pub mod ring;
+pub mod sharing;
 pub mod storage;
 pub mod wait;
 

@@ -2,10 +2,11 @@
 //!
 //! A descriptor of `/proc/PID/stat` belongs to one process for good: after its end reads fail with ESRCH, whoever gets
 //! the number next. Nothing here allocates once its buffer has grown, and nothing here interprets: sums, trees and
-//! reasons are made by those who read. smaps and smaps_rollup have no parser here on purpose: they walk page tables
-//! while they hold the target's mmap lock.
+//! reasons are made by those who read. smaps has no parser here on purpose, and `smaps` (its rollup) is for marks alone:
+//! they walk page tables while they hold the target's mmap lock.
 
 pub mod maps;
+pub mod smaps;
 pub mod stat;
 pub mod text;
 

@@ -10,13 +10,17 @@ use crate::event::{Pid, text_of};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub rss: u64,
-    /// VmHWM: since the last exec, and up to some pages per CPU low.
+    /// VmHWM: since the last exec, and off by some pages per CPU.
     pub peak_rss: u64,
+    /// VmPeak: the largest address space since the last exec.
+    pub peak_virtual: u64,
     pub anon: u64,
     pub file: u64,
     pub shmem: u64,
     pub swap: u64,
     pub page_tables: u64,
+    /// HugetlbPages: pages of hugetlbfs, which are in no other figure here.
+    pub hugetlb: u64,
 }
 
 impl Memory {
@@ -25,21 +29,23 @@ impl Memory {
         let mut memory = Memory::default();
         let mut has_rss = false;
         for line in text.split(|&byte| byte == b'\n') {
-            // Only these two letters begin a line that is wanted; the kernel escapes newlines in the name.
-            if !matches!(line.first(), Some(b'V' | b'R')) {
+            // Only these letters begin a line that is wanted; the kernel escapes newlines in the name.
+            if !matches!(line.first(), Some(b'V' | b'R' | b'H')) {
                 continue;
             }
             let Some((key, value)) = key_and_value(line) else { continue };
             let bytes = value.saturating_mul(1024);
             match key {
+                b"VmPeak" => memory.peak_virtual = bytes,
                 b"VmHWM" => memory.peak_rss = bytes,
                 b"VmRSS" => (memory.rss, has_rss) = (bytes, true),
                 b"RssAnon" => memory.anon = bytes,
                 b"RssFile" => memory.file = bytes,
                 b"RssShmem" => memory.shmem = bytes,
                 b"VmPTE" => memory.page_tables = bytes,
-                b"VmSwap" => {
-                    memory.swap = bytes;
+                b"VmSwap" => memory.swap = bytes,
+                b"HugetlbPages" => {
+                    memory.hugetlb = bytes;
                     break;
                 }
                 _ => {}
@@ -82,7 +88,7 @@ impl Io {
 }
 
 /// `Key:   123 kB` → the key and 123.
-fn key_and_value(line: &[u8]) -> Option<(&[u8], u64)> {
+pub(super) fn key_and_value(line: &[u8]) -> Option<(&[u8], u64)> {
     let colon = line.iter().position(|&byte| byte == b':')?;
     let digits = line[colon + 1..].trim_ascii_start();
     let mut value = 0u64;
@@ -132,6 +138,7 @@ mod tests {
         assert_eq!(memory.rss, memory.anon + memory.file + memory.shmem);
         assert_eq!(memory.rss, 13_576 * 1024);
         assert_eq!(memory.peak_rss, 13_576 * 1024);
+        assert!(memory.peak_virtual > memory.peak_rss);
         assert_eq!((memory.swap, memory.page_tables), (0, 76 * 1024));
         assert_eq!(Memory::parse(ZOMBIE), None, "a zombie holds nothing");
     }

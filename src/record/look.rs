@@ -9,11 +9,15 @@ use crate::event::What;
 use crate::launch::tree::{Sighting, Tree};
 use crate::metric::{Metric, Values};
 use crate::probe::around::Around;
+use crate::probe::available::AvailableProbe;
+use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
+use crate::probe::rank::RankProbe;
 use crate::probe::residency::{Evicted, ResidencyProbe};
+use crate::probe::sharing::SharingProbe;
 use crate::probe::{Absences, Reading};
 
 /// Residency work, as parts of a thousand of the time: 0.35 ms in a tick of 20 ms…
@@ -44,7 +48,11 @@ pub struct Probes {
     pub residency: ResidencyProbe,
     pub pagetable: PageTableProbe,
     pub counters: Counters,
+    pub cgroup: CgroupProbe,
     pub around: Around,
+    pub available: AvailableProbe,
+    pub sharing: SharingProbe,
+    pub ranks: RankProbe,
 }
 
 /// What a look found.
@@ -60,14 +68,23 @@ pub struct Look {
 }
 
 impl Probes {
+    /// Begins the kernel's high-water marks anew, as the one exception to looking only.
+    pub fn reset_peaks(&mut self) {
+        self.process.reset_peaks();
+        self.cgroup.reset();
+    }
+
     /// Looks at everything once.
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
         let mut sightings = self.tree.sweep(began);
         let faults = self.counters.faults();
-        let mut readings = vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock()];
+        let mut readings =
+            vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
         let at_mark = matches!(closeness, Closeness::Mark { .. });
         readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
+        readings.push(self.available.read());
+        self.ranks.tick(&self.tree);
         let mapping = match closeness {
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {
@@ -80,6 +97,8 @@ impl Probes {
         let withheld = self.residency.is_withheld();
         let resident = match closeness {
             Closeness::Mark { limit } => {
+                // Parts of the time are for the whole artifacts and for what processes share.
+                let limit = limit * 6 / 10;
                 let left = |began: Mono| limit.saturating_sub(Duration::from_nanos(Mono::now().since(began)));
                 let share = if withheld { left(began) } else { limit / PAGE_TABLE_PART };
                 readings.push(self.pagetable.look(&self.mapping, artifacts, share));
@@ -99,6 +118,11 @@ impl Probes {
             let what = What::Evicted { artifact, bytes: from - to, from, to };
             (evicted.at, Some(evicted.uncertainty_ns), what)
         }));
+        if let Closeness::Mark { limit } = closeness {
+            readings.push(whole_artifacts(&mut self.residency, limit / 10));
+            // What it may cost its targets is limited by itself, in CPU time; where others have the CPU it takes longer.
+            readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 2));
+        }
 
         let mut look = Look {
             began,
@@ -129,6 +153,17 @@ impl Probes {
         values.set(Metric::ResidentStaleNs, resident.stale_ns);
         let nonresident = payload.zip(resident.resident_payload).map(|(all, resident)| all.saturating_sub(resident));
         values.set(Metric::NonresidentPayloadBytes, nonresident);
+        super::blind::withdraw(&mut look.values, &mut look.absences);
         look
     }
+}
+
+/// The whole artifacts in memory, headers and padding included.
+fn whole_artifacts(residency: &mut ResidencyProbe, limit: Duration) -> Reading {
+    let mut reading = Reading::default();
+    match residency.whole(limit) {
+        Ok(bytes) => reading.values.set(Metric::ArtifactResidentBytes, bytes),
+        Err(reason) => reading.absences.push((Metric::ArtifactResidentBytes, reason)),
+    }
+    reading
 }

@@ -13,7 +13,9 @@
 //! pump as they are.
 
 mod absence;
+mod blind;
 mod cost;
+mod death;
 mod detail;
 mod discover;
 mod folder;

@@ -33,6 +33,10 @@ pub struct Options {
     pub interval: Duration,
     pub quiet: bool,
     pub output_log: bool,
+    /// Whether the launch is put into a control group of its own, where one can be had.
+    pub cgroup: bool,
+    /// Whether high-water marks are reset at each stage.
+    pub reset_peaks: bool,
     pub argv: Vec<OsString>,
 }
 

@@ -11,10 +11,11 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::cost::Meter;
+use super::death::DeathWatch;
 use super::folder::Folder;
 use super::look::Probes;
 use super::options::{Options, ProfileError};
-use super::recorder::{Recorder, Setup};
+use super::recorder::{Recorded, Recorder, Setup};
 use super::surroundings::Surroundings;
 use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
@@ -23,16 +24,21 @@ use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
-use crate::launch::{self, Control, Finals, Outputs};
+use crate::launch::{self, Control, Finals, Outputs, OwnGroup};
 use crate::metric::Metric;
 use crate::probe::around::Around;
+use crate::probe::available::AvailableProbe;
+use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
-use crate::probe::process::ProcessProbe;
+use crate::probe::process::{CounterError, ProcessProbe, memory_of_this_process};
+use crate::probe::rank::RankProbe;
 use crate::probe::residency::ResidencyProbe;
+use crate::probe::sharing::SharingProbe;
 use crate::run::Meta;
 use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
+use crate::run::peaks::{OwnCgroup, PeaksMeta};
 use crate::stage::Matcher;
 use crate::sys::process::{exit_on_abort, outlive_aborts};
 use crate::watch::{self, Observed, Seen, log, notify, unseen};
@@ -44,6 +50,10 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// Descriptors that a launch itself takes: a few at a time to start a process, one to wait for its end.
 const RESERVE: usize = 6;
+
+/// What `--reset-peaks` does to the launch.
+const RESETS: &str = "--reset-peaks lowers the high-water marks of the launch's processes at each stage: what they are told of \
+                      their own largest resident set (getrusage, VmHWM) is since the last stage";
 
 /// Everything that is known before the command starts.
 struct Prepared {
@@ -69,12 +79,14 @@ impl Prepared {
         let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         let Resolution { artifacts, warnings: unresolved, .. } =
             set::resolve(&options.artifacts, &options.argv, &environment, &directory);
-        let about_options: Vec<String> = unreachable.into_iter().chain(unresolved).collect();
+        let resets = options.reset_peaks.then(|| RESETS.to_owned());
+        let about_options: Vec<String> = unreachable.into_iter().chain(unresolved).chain(resets).collect();
         if !options.quiet {
             // What was asked for may never come, and a server never ends: this is said before the start.
             about_options.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
         }
         warnings.extend(about_options);
+        warnings.extend(super::blind::warning());
 
         let mounts = Mounts::read(Path::new("/proc"));
         let mut residency = ResidencyProbe::new();
@@ -109,7 +121,10 @@ impl Prepared {
             absent: absent_by_design(),
             warnings,
             exit: None,
+            death: None,
             cost: None,
+            peaks: PeaksMeta::of(CounterError::here(), options.reset_peaks),
+            cgroup: None,
             losses: Vec::new(),
             storage: Vec::new(),
         };
@@ -132,9 +147,11 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let notify = notify::Notify::bind(std::env::var_os("NOTIFY_SOCKET").as_deref().map(Path::new))
         .map_err(|error| warnings.push(format!("notifications cannot be heard: {error}")))
         .ok();
+    let mut group = options.cgroup.then(OwnGroup::create);
     let command = launch::Command {
         argv: options.argv.clone(),
         environment: notify.as_ref().map(notify::Notify::environment).unwrap_or_default(),
+        group: group.as_ref().and_then(|group| Some(group.as_ref().ok()?.entrance())),
     };
     let mut outputs = Outputs::prepare(&options.argv)?;
     let mut logs = Vec::new();
@@ -154,17 +171,38 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     around.begin();
     // Inherited counters belong to the thread that opens them: the one that starts the command, which is this one.
     let counters = Counters::open();
+    let deaths = DeathWatch::begin();
     drop(reserve);
     let started = match launch::child::start(&command, &mut outputs) {
         Ok(started) => started,
         Err(error) => {
             folder.into_iter().for_each(Folder::discard);
+            group.and_then(Result::ok).map(OwnGroup::remove);
             return Err(error.into());
         }
     };
 
     // The command runs: nothing from here on may return before it has ended.
     outlive_aborts();
+    // Whatever the fork had of this process was no more than this.
+    let own_rss = memory_of_this_process();
+    if let (Some(error), Some(Ok(_))) = (started.group_error, &group) {
+        let error = std::io::Error::from_raw_os_error(error);
+        if let Some(Ok(unused)) = group.replace(Err(format!("the command could not be put into it: {error}"))) {
+            let _ = unused.remove();
+        }
+    }
+    let cgroup = match &group {
+        None => CgroupProbe::none("the launch has no control group of its own (--cgroup auto)"),
+        Some(Err(why)) => {
+            warnings.push(format!("the launch has no control group of its own: {why}"));
+            CgroupProbe::none(format!("no control group of its own: {why}"))
+        }
+        Some(Ok(group)) => {
+            meta.cgroup = Some(OwnCgroup { path: group.files().path(), version: group.files().version, left: None });
+            CgroupProbe::of(group.files(), options.reset_peaks)
+        }
+    };
     let clock = Clock::new(started.start);
     meta.start_monotonic_ns = started.start.0;
     let tree = Tree::new(started.pid, started.start, finals.clone(), host::mask_argv);
@@ -182,12 +220,16 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         folder,
         probes: Probes {
             tree,
-            process: ProcessProbe::new(),
+            process: ProcessProbe::of_launch(options.argv.iter().map(text_of).collect(), own_rss, options.reset_peaks),
             mapping: MappingProbe::new(set::has_model_name),
             residency,
             pagetable: PageTableProbe::new(),
             counters,
             around,
+            available: AvailableProbe::default(),
+            sharing: SharingProbe::new(),
+            ranks: RankProbe::default(),
+            cgroup,
         },
         discover: !artifacts.iter().any(|artifact| artifact.found == Found::Declared),
         artifacts,
@@ -199,6 +241,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         until: options.until.clone(),
         then: options.then,
         control: control.clone(),
+        deaths,
+        reset_peaks: options.reset_peaks,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
 
@@ -215,7 +259,15 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
     }
     drop(sender);
-    let recorded = recording.ok().and_then(|thread| thread.join().ok());
+    let mut recorded = recording.ok().and_then(|thread| thread.join().ok());
+    if let Some(Ok(group)) = group
+        && let Err(left) = group.remove()
+        && let Some(Recorded { folder, meta }) = &mut recorded
+    {
+        meta.warnings.push(left.clone());
+        meta.cgroup.iter_mut().for_each(|cgroup| cgroup.left = Some(left.clone()));
+        folder.iter_mut().for_each(|folder| folder.meta(meta));
+    }
     let stopped = recorded.as_ref().and_then(|recorded| recorded.meta.exit.as_ref()).is_some_and(|exit| exit.stopped);
     // A mistake in the reports must not cost the command its exit status; the panic has been printed.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet)));
@@ -239,26 +291,10 @@ fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
 
 /// The metrics that this version has no probe for.
 fn absent_by_design() -> Vec<Absent> {
-    let devices =
-        [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes].map(|metric| (metric, "this version looks at no device"));
-    let unprobed = [
-        Metric::RssHighWaterLowBytes,
-        Metric::RssHighWaterHighBytes,
-        Metric::CgroupBytes,
-        Metric::CgroupAnonBytes,
-        Metric::CgroupFileBytes,
-        Metric::CgroupPeakBytes,
-        Metric::PssAnonBytes,
-        Metric::PssFileBytes,
-        Metric::PssShmemBytes,
-        Metric::LockedBytes,
-        Metric::AnonHugeBytes,
-        Metric::ArtifactResidentBytes,
-        Metric::HostAvailableBytes,
-    ]
-    .map(|metric| (metric, "this version does not measure it"));
-    let absent = devices.into_iter().chain(unprobed);
-    absent.map(|(metric, reason)| Absent { metric, reason: reason.to_owned() }).collect()
+    let reason = "this version looks at no device";
+    [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes]
+        .map(|metric| Absent { metric, reason: reason.to_owned() })
+        .into()
 }
 
 fn now_utc() -> String {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::absence::Absence;
 use super::cost::Meter;
+use super::death::DeathWatch;
 use super::detail::{self, DetailLog};
 use super::discover::{Discovered, Discovery};
 use super::folder::Folder;
@@ -23,6 +24,7 @@ use crate::clock::{At, Clock, Mono};
 use crate::event::{ArtifactId, Event, Found, Pid, What};
 use crate::host::Mounts;
 use crate::launch::Control;
+use crate::metric::Metric;
 use crate::run::meta::{Absent, ArtifactMeta, Cost, Exit};
 use crate::run::{LoggedLine, Meta, Scope};
 use crate::sample::Sample;
@@ -59,7 +61,9 @@ pub struct Recorder {
     until: Option<String>,
     then: Then,
     control: Control,
+    reset_peaks: bool,
     absence: Absence,
+    deaths: DeathWatch,
     detail: DetailLog,
     pace: Pace,
     last_t: At,
@@ -100,6 +104,9 @@ pub struct Setup {
     pub until: Option<String>,
     pub then: Then,
     pub control: Control,
+    pub deaths: DeathWatch,
+    /// Whether high-water marks are reset at each stage.
+    pub reset_peaks: bool,
 }
 
 /// What one look saw beside its values: it may have been an event by which a stage is reached.
@@ -125,6 +132,8 @@ impl Recorder {
             until,
             then,
             control,
+            deaths,
+            reset_peaks,
         } = setup;
         Recorder {
             pace: Pace::new(meta.interval_ns, clock.start()),
@@ -143,7 +152,9 @@ impl Recorder {
             until,
             then,
             control,
+            reset_peaks,
             absence: Absence::default(),
+            deaths,
             detail: DetailLog::default(),
             last_t: At(i64::MIN),
             artifacts_told: At(i64::MIN),
@@ -223,6 +234,7 @@ impl Recorder {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
         }
+        self.meta.death = self.deaths.conclude(&self.meta, self.last_alive);
         self.tell_absences();
         for (index, artifact) in self.meta.artifacts.iter_mut().enumerate() {
             artifact.trust = self.probes.residency.trust(ArtifactId(index)).unwrap_or(artifact.trust.clone());
@@ -239,7 +251,9 @@ impl Recorder {
 
     /// Puts every metric that was absent at some time into `run.json`, beside those that nothing could fill.
     fn tell_absences(&mut self) {
-        for (metric, reason) in self.absence.ever() {
+        let at_marks =
+            Metric::levels().filter(|metric| !metric.is_gauge()).map(|metric| (metric, "looked at at marks only"));
+        for (metric, reason) in self.absence.ever().chain(at_marks) {
             if !self.meta.absent.iter().any(|absent| absent.metric == metric) {
                 self.meta.absent.push(Absent { metric, reason: reason.to_owned() });
             }
@@ -351,6 +365,11 @@ impl Recorder {
             let sample = found.iter().any(is_mark).then(|| {
                 let looked = self.look(0, Closeness::Mark { limit: LOOK });
                 next = looked.found;
+                if self.reset_peaks {
+                    self.probes.reset_peaks();
+                    let at = self.clock.at(Mono::now());
+                    self.write(&Event { at, uncertainty_ns: Some(0), what: What::PeaksReset {} });
+                }
                 looked.sample
             });
             for mut event in found {
@@ -408,6 +427,7 @@ impl Recorder {
     fn look(&mut self, late_ns: u64, closeness: Closeness) -> Looked {
         let mut found = self.adopt();
         let look = self.probes.look(&self.artifacts, closeness);
+        self.deaths.look(&self.probes.tree);
         if let Some(discovery) = &mut self.discovery {
             look.discovered.into_iter().for_each(|path| discovery.look(path));
         }
@@ -487,7 +507,11 @@ impl Recorder {
                 folder.detail(&row);
             }
         };
-        for figure in self.probes.process.figures() {
+        let mut figures = self.probes.process.figures();
+        if at_mark {
+            figures.extend_from_slice(self.probes.sharing.figures());
+        }
+        for figure in &figures {
             offer(Scope::Process(figure.pid), figure.metric, figure.value);
         }
         for (index, given) in self.probes.around.storage.figures() {
@@ -496,6 +520,9 @@ impl Recorder {
             if let Some(busy) = given.busy_ns {
                 offer(Scope::Storage(index), "busy_ns", busy);
             }
+        }
+        for figure in self.probes.ranks.figures(figures.iter()) {
+            offer(Scope::Rank(figure.rank), figure.metric, figure.value);
         }
         // They have no end at which their last figures would be wanted, and many tensors make them dear.
         if !at_mark && t.0.saturating_sub(self.artifacts_told.0) < detail::APART_NS {
@@ -539,6 +566,7 @@ impl Recorder {
     }
 
     fn write(&mut self, event: &Event) {
+        self.deaths.event(event);
         if let Some(folder) = &mut self.folder {
             folder.event(event);
         }

@@ -4,13 +4,17 @@
 //! Columns, in this order: what became of the stage (`stage` … `sampled_ns`); each metric at the mark, under its own
 //! name; `delta_<counter>` since the previous mark; `change_<gauge>`, signed, since the previous mark;
 //! `peak_<gauge>_low`, `_high`, `_basis` over start → mark; `span_peak_<gauge>_…` over previous mark → mark; the host
-//! account's two bounds; the ratios of [`crate::account::ratios`], as decimal numbers; where the payload's data came from since the previous mark (`data_from`) and
-//! since start (`data_from_start`), with the reason; and what the counters since start may lack (`unaccounted_…`).
+//! account: `host_<part>_bytes_low`, `_high`, which do not overlap and may be added; `host_swap_bytes`, which is not in
+//! the total; `host_basis`, how it is known; and the total, `host_bytes_low`, `host_bytes_high`; the ratios of
+//! [`crate::account::ratios`], as decimal numbers; where the payload's data came from since the previous mark
+//! (`data_from`) and since start (`data_from_start`), with the reason; and what the counters since start may lack
+//! (`unaccounted_…`).
 
 use std::io::Write;
 
 use csv::{Terminator, WriterBuilder};
 
+use crate::account::host::Part;
 use crate::account::ratios::RATIOS;
 use crate::account::source::{DataFrom, Verdict};
 use crate::account::{Peak, StageRow, StageTable, Work};
@@ -43,7 +47,8 @@ pub fn header() -> Vec<String> {
             header.extend(["low", "high", "basis"].map(|part| format!("{prefix}_{}_{part}", metric.name())));
         }
     }
-    header.extend(["host_bytes_low", "host_bytes_high"].map(str::to_owned));
+    header.extend(Part::ALL.iter().flat_map(|part| ["low", "high"].map(|end| format!("{}_{end}", part.column()))));
+    header.extend(["host_swap_bytes", "host_basis", "host_bytes_low", "host_bytes_high"].map(str::to_owned));
     header.extend(RATIOS.iter().map(|ratio| ratio.name.to_owned()));
     header.extend(WORK.map(str::to_owned));
     header
@@ -66,7 +71,11 @@ fn cells(row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     cells.extend(Metric::levels().map(|metric| cell(row.change(metric))));
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.peak(metric))));
     cells.extend(Metric::gauges().flat_map(|metric| peak_cells(row.span_peak(metric))));
-    cells.extend([cell(row.host_low), cell(row.host_high)]);
+    cells.extend(Part::ALL.iter().flat_map(|&part| {
+        let bounds = row.host.part(part);
+        [cell(bounds.low), cell(bounds.high)]
+    }));
+    cells.extend([cell(row.host.swap), text(&row.host.basis), cell(row.host.total.low), cell(row.host.total.high)]);
     cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, before))));
     cells.extend(work_cells(&row.work));
     cells
@@ -124,6 +133,7 @@ fn text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::HostAccount;
     use crate::clock::At;
     use crate::event::{Evidence, Mark};
     use crate::metric::Values;
@@ -159,12 +169,13 @@ mod tests {
             host_low: Some(1),
             host_high: None,
             work: Work::default(),
+            host: HostAccount { swap: Some(1), ..HostAccount::default() },
         };
         assert_eq!(cells(&row, None).len(), names.len());
         let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
-        assert!(text.ends_with(&format!(",1,{}\r\n", ",".repeat(RATIOS.len() + WORK.len()))), "{text}");
+        assert!(text.ends_with(&format!(",1,,,{}\r\n", ",".repeat(RATIOS.len() + WORK.len()))), "{text}");
         let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
         assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
     }

@@ -28,11 +28,8 @@ pub fn make(folder: &Path) -> anyhow::Result<()> {
 pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()> {
     let mut stages = Vec::new();
     csv::write(table, &mut stages)?;
-    let files = [
-        (run::STAGES, stages),
-        (run::TIMELINE_SVG, plot::svg(run, table)?.into_bytes()),
-        (run::TIMELINE_PNG, plot::png(run, table)?),
-    ];
+    let (svg, png) = plot::svg_and_png(run, table)?;
+    let files = [(run::STAGES, stages), (run::TIMELINE_SVG, svg.into_bytes()), (run::TIMELINE_PNG, png)];
     for (name, bytes) in files {
         let path = folder.join(name);
         run::replace(&path, &bytes).with_context(|| path.display().to_string())?;

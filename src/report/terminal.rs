@@ -7,13 +7,13 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{eviction, units, words, work};
+use super::{account, death, eviction, units, words, work};
 
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
 const WIDE_NS: u64 = 100_000_000;
 /// What stands for a value that is not known.
-const ABSENT: &str = "–";
+pub(super) const ABSENT: &str = "–";
 
 /// A column after the stage's name: its head, its width, and the metrics that it shows, to say why one is absent.
 struct Column {
@@ -66,13 +66,14 @@ fn seconds(at: At) -> String {
 /// The table, what it says in words, the profiler's own cost, and warnings.
 pub fn text(run: &Run, table: &StageTable) -> String {
     let mut page = Page::default();
+    death::section(&mut page, run);
     table_of_stages(&mut page, table);
     page.blank();
     words::gap(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
-    host_account(&mut page, table);
+    account::section(&mut page, run, table);
     absences(&mut page, run, table);
     work::lines(run, table).iter().for_each(|line| page.line(line));
     page.blank();
@@ -98,25 +99,27 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     page.text
 }
 
+/// The text so far.
 #[derive(Default)]
-struct Page {
+pub(super) struct Page {
     text: String,
 }
 
 impl Page {
-    fn raw(&mut self, line: &str) {
+    /// A line as it is; the caller keeps it to [`WIDTH`].
+    pub(super) fn raw(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
     /// A paragraph, its further lines indented.
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         for (index, line) in wrap(text, WIDTH - 2).into_iter().enumerate() {
             self.raw(&if index == 0 { line } else { format!("  {line}") });
         }
     }
 
-    fn blank(&mut self) {
+    pub(super) fn blank(&mut self) {
         self.text.push('\n');
     }
 }
@@ -144,26 +147,6 @@ fn table_of_stages(page: &mut Page, table: &StageTable) {
     words::missing(table).iter().for_each(|sentence| page.line(sentence));
     if table.reached().next().is_some() {
         page.raw("time since start; memory at the stage; +faults and +read since the stage before");
-    }
-}
-
-/// The host account at the stopping event, or at the last stage reached before it at which the launch still held
-/// something: what is left when it is over says nothing of what it took. And the largest sample, which may lie between
-/// two stages.
-fn host_account(page: &mut Page, table: &StageTable) {
-    let Some(last) = table.last_stage_reached() else { return };
-    let alive = |row: &&StageRow| row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0);
-    let row = table.reached().rev().filter(|row| row.at() <= last.at()).find(alive).unwrap_or(last);
-    let stage = plain(&row.outcome.stage);
-    page.line(&match (row.host_low.map(units::bytes), row.host_high.map(units::bytes)) {
-        (Some(low), Some(high)) => format!("Host memory of the launch at {stage}: at least {low}, at most {high}."),
-        (Some(low), None) => format!("Host memory of the launch at {stage}: at least {low}; no upper bound is known."),
-        (None, Some(high)) => format!("Host memory of the launch at {stage}: at most {high}; no lower bound is known."),
-        (None, None) => format!("Host memory of the launch at {stage} is not known: parts of it are absent."),
-    });
-    let stage = plain(&last.outcome.stage);
-    if let Some(low) = last.peak(Metric::RssBytes).and_then(|peak| peak.low) {
-        page.line(&format!("Resident set, largest sample up to {stage}: {}.", units::bytes(low)));
     }
 }
 

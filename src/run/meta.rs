@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::death::Death;
+use super::peaks::{OwnCgroup, PeaksMeta};
 use super::{META, RunError};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
@@ -49,7 +51,15 @@ pub struct Meta {
     pub warnings: Vec<String>,
     /// `None` while the command runs, and for a run whose profiler was killed.
     pub exit: Option<Exit>,
+    /// A death before its time, and its likely cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub death: Option<Death>,
     pub cost: Option<Cost>,
+    #[serde(default)]
+    pub peaks: PeaksMeta,
+    /// The launch's own control group, where it had one.
+    #[serde(default)]
+    pub cgroup: Option<OwnCgroup>,
     /// What could not be written, where something could not.
     pub losses: Vec<String>,
     /// The devices and mounts behind the artifacts.

@@ -3,7 +3,9 @@
 //! A folder is enough for every report. A killed run is readable up to its last flushed line: a torn last line is left
 //! out and said.
 
+pub mod death;
 pub mod meta;
+pub mod peaks;
 pub mod rows;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +35,8 @@ pub enum Scope {
     Artifact(ArtifactId),
     /// An entry of `run.json`'s `storage`, by its index.
     Storage(usize),
+    /// A rank of a distributed launch, by its number: the sums over its processes.
+    Rank(u32),
 }
 
 /// One row of `detail.csv`.

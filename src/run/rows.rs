@@ -159,6 +159,7 @@ const KINDS: &[&str] = &[
     "mark",
     "absent",
     "present",
+    "peaks_reset",
     "warning",
     "exit",
 ];
@@ -169,6 +170,7 @@ pub fn detail_row(detail: &Detail) -> ByteRecord {
         Scope::Process(pid) => ("process", pid.to_string()),
         Scope::Artifact(ArtifactId(index)) => ("artifact", index.to_string()),
         Scope::Storage(index) => ("storage", index.to_string()),
+        Scope::Rank(rank) => ("rank", rank.to_string()),
     };
     vec![detail.at.0.to_string(), scope.to_owned(), id, detail.metric.clone(), detail.value.to_string()].into()
 }
@@ -180,6 +182,7 @@ pub fn detail(row: &ByteRecord) -> RowResult<Option<Detail>> {
         "process" => Scope::Process(id.try_into().map_err(|_| format!("the field id is no pid: `{id}`"))?),
         "artifact" => Scope::Artifact(ArtifactId(id as usize)),
         "storage" => Scope::Storage(id as usize),
+        "rank" => Scope::Rank(id.try_into().map_err(|_| format!("the field id is no rank: `{id}`"))?),
         _ => return Ok(None),
     };
     let value = number(row, 4, "value")?.ok_or("the field value is empty")?;
@@ -333,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_figure_comes_back_as_it_was() {
-        for scope in [Scope::Process(4), Scope::Artifact(ArtifactId(2)), Scope::Storage(1)] {
+        for scope in [Scope::Process(4), Scope::Artifact(ArtifactId(2)), Scope::Storage(1), Scope::Rank(7)] {
             let figure = Detail { at: At(1), scope, metric: "rss_bytes".into(), value: 3 };
             assert_eq!(detail(&detail_row(&figure)), Ok(Some(figure)));
         }

@@ -1,6 +1,7 @@
 //! Processes, signals and file descriptors beyond what nix wraps.
 
 use std::ffi::{CStr, CString, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -91,13 +92,16 @@ impl Drop for SharedPage {
 }
 
 /// Makes `command`, once forked, give back what this process was given: signal dispositions and mask, and closed
-/// standard descriptors; and gives it an environment, in which its program is looked up too. The moment just before exec goes to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds).
+/// standard descriptors; and gives it an environment, in which its program is looked up too. The moment just before exec goes
+/// to the page's slot `slot` (CLOCK_MONOTONIC, nanoseconds). `enter` is a control group's `cgroup.procs`, which it enters; an
+/// error number goes to the slot behind, and nothing else comes of it.
 pub fn hand_on(
     command: &mut Command,
     given: Given,
     environment: Environment,
     page: Option<Arc<SharedPage>>,
     slot: usize,
+    enter: Option<Arc<File>>,
 ) {
     let hook = move || {
         // The Rust runtime touches SIGPIPE, the launch SIGCHLD and SIGXFSZ, the C library its own two. What has a handler now has
@@ -113,6 +117,14 @@ pub fn hand_on(
                 // SAFETY: in a forked child that is about to exec, nothing else uses the descriptor: the runtime put
                 // /dev/null there, and the command is to find it closed.
                 unsafe { libc::close(fd) };
+            }
+        }
+        if let Some(group) = &enter {
+            // SAFETY: the descriptor is open, and the kernel reads one byte: 0 stands for the writer (cgroups(7)).
+            let written = unsafe { libc::write(group.as_raw_fd(), c"0".as_ptr().cast(), 1) };
+            if let Some(page) = page.as_ref().filter(|_| written < 0) {
+                // SAFETY: errno is the thread's own, and always there.
+                page.slot(slot + 1).store(unsafe { *libc::__errno_location() } as u64, SeqCst);
             }
         }
         // SAFETY: this is the only thread after fork, and exec comes next.
@@ -331,6 +343,22 @@ pub fn reap(pid: Pid, block: bool) -> io::Result<Option<Death>> {
     wait(libc::P_PID, pid as libc::id_t, libc::WEXITED | if block { 0 } else { libc::WNOHANG })
 }
 
+/// The largest resident set, in bytes, that any program of a child that has ended had, or of the children that it waited
+/// for (getrusage(2), ru_maxrss); the child stays a zombie. `None` if it is no such child.
+pub fn max_rss_of_dead(pid: Pid) -> Option<u64> {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: both structures are plain data, and the kernel writes to them only. The C library's waitid(3) lacks the
+    // system call's last argument (waitid(2)).
+    let (result, found, usage) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let result = libc::syscall(libc::SYS_waitid, libc::P_PID, pid, &mut info, flags, &mut usage);
+        (result, info.si_pid(), usage)
+    };
+    // Kilobytes, whatever the page size.
+    (result == 0 && found == pid).then(|| u64::try_from(usage.ru_maxrss).ok()?.checked_mul(1024)).flatten()
+}
+
 /// The signal that has stopped a child, told once for each stop; `None` if it runs (waitid(2), WSTOPPED).
 pub fn find_stop(pid: Pid) -> Option<i32> {
     wait(libc::P_PID, pid as libc::id_t, libc::WSTOPPED | libc::WNOHANG).ok()??.signal
@@ -441,9 +469,12 @@ mod tests {
         let child = Command::new("/bin/sh").args(["-c", "kill -40 $$"]).spawn().unwrap();
         let pid = child.id() as Pid;
         let kept = wait(libc::P_PID, pid as libc::id_t, libc::WEXITED | libc::WNOWAIT).unwrap();
+        let max_rss = max_rss_of_dead(pid).unwrap();
+        assert!((64 << 10..1 << 40).contains(&max_rss), "{max_rss}");
         let reaped = reap(pid, false).unwrap();
         assert_eq!(kept, reaped);
         assert_eq!(reaped, Some(Death { pid, code: None, signal: Some(40) }));
         assert!(reap(pid, false).is_err());
+        assert_eq!(max_rss_of_dead(pid), None);
     }
 }

@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -19,6 +18,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
+use super::ending::Ending;
 use super::{Budget, Line, LineEnd, Observed, QueuedLine, Seen, TICK_MS, TICK_NS, name_of, unseen};
 use crate::clock::Mono;
 use crate::event::{Stream, What};
@@ -85,7 +85,7 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
             None
         }
     };
-    Ok(LogWatch { stop, thread })
+    Ok(LogWatch(Ending::of(stop, thread)))
 }
 
 /// Tells when a file is written to. Without it (inotify watches are limited per user, and a network filesystem's other
@@ -98,31 +98,13 @@ fn changes_of(file: &File) -> nix::Result<Inotify> {
 }
 
 /// A log watcher's thread.
-pub struct LogWatch {
-    stop: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct LogWatch(Ending);
 
 impl LogWatch {
     /// Reads what is there now to its end, then ends the thread: for after the command's exit. What others still write
     /// to the stream meanwhile is read for 2 s at most.
-    pub fn finish(mut self) {
-        self.end();
-        if let Some(thread) = self.thread.take() {
-            // The thread's own panic has been printed; there is nothing to add to it here.
-            let _ = thread.join();
-        }
-    }
-
-    fn end(&self) {
-        // Fails only when 2^64 − 1 ends have been asked for.
-        let _ = self.stop.write(1);
-    }
-}
-
-impl Drop for LogWatch {
-    fn drop(&mut self) {
-        self.end();
+    pub fn finish(self) {
+        self.0.finish();
     }
 }
 

@@ -10,6 +10,7 @@
 //! output is no terminal) may have meant a line long before it wrote it; nobody can see that from outside, and no bound
 //! is given for it.
 
+mod ending;
 pub mod log;
 pub mod notify;
 

@@ -16,7 +16,6 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -25,6 +24,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg, setsockopt, sockopt};
 
+use super::ending::Ending;
 use super::{LONGEST_STAGE_NAME, Observed, Seen, is_stage_name};
 use crate::clock::Mono;
 use crate::event::{Pid, What, text_of};
@@ -180,36 +180,18 @@ impl Notify {
             deaf: false,
         };
         let thread = std::thread::Builder::new().name("notify".to_string()).spawn(move || hearing.run())?;
-        Ok(NotifyWatch { stop, thread: Some(thread) })
+        Ok(NotifyWatch(Ending::of(stop, Some(thread))))
     }
 }
 
 /// The notification thread.
-pub struct NotifyWatch {
-    stop: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct NotifyWatch(Ending);
 
 impl NotifyWatch {
     /// Hears what was sent so far, then ends and takes the socket away. Messages that go on coming are heard for 2 s at
     /// most.
-    pub fn finish(mut self) {
-        self.end();
-        if let Some(thread) = self.thread.take() {
-            // The thread's own panic has been printed; there is nothing to add to it here.
-            let _ = thread.join();
-        }
-    }
-
-    fn end(&self) {
-        // Fails only when 2^64 − 1 ends have been asked for.
-        let _ = self.stop.write(1);
-    }
-}
-
-impl Drop for NotifyWatch {
-    fn drop(&mut self) {
-        self.end();
+    pub fn finish(self) {
+        self.0.finish();
     }
 }
 

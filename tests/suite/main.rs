@@ -3,9 +3,14 @@
 
 mod artifacts;
 mod cli;
+mod confine;
+mod degraded;
+mod doctor;
 mod folder;
+mod host;
 mod launch;
 mod loader;
+mod peaks;
 mod readme;
 mod reports;
 mod residency;

@@ -96,7 +96,7 @@ fn the_figures_of_ml_216_come_out_exactly_and_nothing_else_does() {
             assert_eq!(row.deltas.get(metric), None, "{}", metric.name());
             assert_eq!(row.peak(metric).is_some(), known.contains(&metric), "{}", metric.name());
         }
-        assert_eq!((row.host_low, row.host_high), (None, None));
+        assert_eq!((row.host.total.low, row.host.total.high), (None, None));
     }
     assert_eq!(table.problems, [""; 0]);
     golden("ml-216.stages.csv", &csv);
@@ -123,7 +123,7 @@ fn a_load_into_the_heap_of_forked_workers_has_bounds_and_no_mapping() {
     let anon = row.values.get(RssAnonBytes).unwrap();
     assert_eq!(row.values.get(Processes), Some(4));
     // Four processes share one heap: the sum counts it four times, and the low bound once.
-    assert!(row.host_low.unwrap() < row.host_high.unwrap() - anon / 2);
+    assert!(row.host.total.low.unwrap() < row.host.total.high.unwrap() - anon / 2);
     assert_eq!(row.values.get(MappedPayloadBytes), Some(0));
 }
 

@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid as NixPid;
-use stagemark::artifact::{Artifact, ArtifactId, Format, Found, Layout};
+use stagemark::artifact::{Artifact, ArtifactId, Found, Layout};
 use stagemark::clock::Mono;
 use stagemark::event::{Pid, What};
 use stagemark::launch::tree::{ProcessKey, Sighting, Tree};
@@ -441,7 +440,7 @@ fn orphans() {
         let key = ProcessKey { pid, start_time: Stat::parse(&stat).unwrap().start_time };
         // Withheld from an ordinary user.
         let rchar = io.as_deref().map(|io| Io::parse(io).unwrap().rchar);
-        finals.insert(key, FinalReading { at: Mono::now(), stat, io });
+        finals.insert(key, FinalReading { at: Mono::now(), stat, io, max_rss: None });
         waitpid(id, None).unwrap();
         rchar
     };
@@ -473,21 +472,8 @@ fn orphans() {
 }
 
 fn artifact(path: &Path, payload: std::ops::Range<u64>) -> Artifact {
-    let file = File::open(path).unwrap();
-    let stat = file.metadata().unwrap();
-    Artifact {
-        path: path.to_owned(),
-        real_path: path.canonicalize().unwrap(),
-        file: Arc::new(file),
-        size: stat.len(),
-        device: stat.dev(),
-        inode: stat.ino(),
-        modified_ns: 0,
-        found: Found::Declared,
-        format: Format::Raw,
-        layout: Ok(Arc::new(Layout { payload: std::iter::once(payload).collect(), ..Layout::default() })),
-        header_digest: None,
-    }
+    let layout = Layout { payload: std::iter::once(payload).collect(), ..Layout::default() };
+    Artifact { layout: Ok(Arc::new(layout)), ..Artifact::open_raw(path, Found::Declared).unwrap() }
 }
 
 fn is_model(path: &OsStr) -> bool {

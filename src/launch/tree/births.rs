@@ -60,6 +60,11 @@ impl Births {
         }
     }
 
+    /// Whether numbers were given out that the next listing will have to find.
+    pub fn is_behind(&self) -> bool {
+        self.storm
+    }
+
     /// What to probe now.
     pub fn look(&mut self, now: Mono, buffer: &mut Buffer) -> Numbers {
         let mut numbers = Numbers::default();

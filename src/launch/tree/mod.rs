@@ -218,6 +218,16 @@ impl Tree {
         self.processes.get(&pid)
     }
 
+    /// The launched process's number.
+    pub fn root(&self) -> Pid {
+        self.root
+    }
+
+    /// Whether the last sweep had to leave some new process to the next, so that a process may be there and not be known.
+    pub fn may_lack(&self) -> bool {
+        self.births.is_behind() || !self.undecided.is_empty()
+    }
+
     /// How many process numbers were given out so far, to anybody's processes and threads, and were gone before a sweep
     /// could read what had them: no more processes than these lived between two sweeps.
     pub fn unmet(&self) -> u64 {

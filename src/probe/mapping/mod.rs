@@ -21,7 +21,7 @@ use crate::metric::Metric;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
 use crate::sys::cache::length_as_known;
-use identity::Identities;
+pub(super) use identity::Identities;
 
 /// What a look at the mappings found.
 #[derive(Debug, Default)]

@@ -3,6 +3,9 @@
 //! From `/proc/PID/{stat,status,io}`, kept open and re-read in place; never smaps. Counters are of everything that the
 //! command's process did since its fork, the few faults before its exec included, as its own getrusage(2) has it.
 
+mod counter_error;
+mod first_image;
+mod high_water;
 mod totals;
 
 use std::collections::{HashMap, HashSet};
@@ -12,11 +15,13 @@ use nix::unistd::{SysconfVar, sysconf};
 use super::Reading;
 use crate::clock::Mono;
 use crate::event::Pid;
-use crate::launch::tree::{ProcessKey, Tree};
+use crate::launch::tree::{Departed, Process, ProcessKey, Tree};
 use crate::metric::Metric;
 use crate::proc::stat::Stat;
-use crate::proc::text::{Io, Memory};
+use crate::proc::text::{Io, Memory, command_line};
 use crate::proc::{Buffer, ProcFile, Unread, threads_but_main};
+pub use counter_error::CounterError;
+use high_water::{Bounds, HighWater, Stretches};
 use totals::{Account, Ledger, Parent, Vanished, waited_faults};
 
 /// One figure of one process, for `detail.csv`.
@@ -24,7 +29,7 @@ use totals::{Account, Ledger, Parent, Vanished, waited_faults};
 pub struct ProcessFigure {
     pub pid: Pid,
     /// `rss_bytes`, `peak_rss_bytes` (VmHWM of the program that it runs now), `rss_anon_bytes`, `rss_file_bytes`,
-    /// `threads`, and counters with waited-for children: `minor_faults`, `major_faults`, `read_bytes`, `rchar_bytes`,
+    /// `rss_shmem_bytes`, `threads`, and counters with waited-for children: `minor_faults`, `major_faults`, `read_bytes`, `rchar_bytes`,
     /// `cpu_ns`.
     pub metric: &'static str,
     pub value: u64,
@@ -59,6 +64,13 @@ fn memory_of_threads(pid: Pid, buffer: &mut Buffer) -> Option<Memory> {
     threads_but_main(pid).find_map(|thread| {
         ProcFile::of(pid, &format!("task/{thread}/status")).read(buffer).ok().and_then(Memory::parse)
     })
+}
+
+/// The largest resident set of the calling process so far, with the counter's error.
+pub fn memory_of_this_process() -> Option<u64> {
+    let memory = ProcFile::at("/proc/self/status".into()).read(&mut Buffer::new()).ok().and_then(Memory::parse)?;
+    let threads = threads_but_main(std::process::id() as Pid).count() as u64 + 1;
+    Some(memory.peak_rss.saturating_add(CounterError::here().bytes(threads)))
 }
 
 /// Processes that ignore SIGCHLD, whose children the kernel reaps: a child that no look met while it lived is in no
@@ -116,6 +128,9 @@ pub struct ProcessProbe {
     /// Those that ignore SIGCHLD.
     deaf: Deaf,
     ns_per_tick: u64,
+    high_water: Stretches,
+    /// What the launched process was started with, where that is known.
+    argv: Option<Vec<String>>,
     buffer: Buffer,
 }
 
@@ -130,6 +145,7 @@ pub fn ns_per_clock_tick() -> u64 {
 const ROUNDS: usize = 4;
 
 impl ProcessProbe {
+    /// Of a tree of which nobody says how it was started.
     pub fn new() -> ProcessProbe {
         ProcessProbe {
             entries: HashMap::new(),
@@ -137,8 +153,24 @@ impl ProcessProbe {
             pending: Vec::new(),
             told: HashMap::new(),
             deaf: Deaf::default(),
+            high_water: Stretches { run: HighWater::new(CounterError::here(), None), span: None },
+            argv: None,
             ns_per_tick: ns_per_clock_tick(),
             buffer: Buffer::new(),
+        }
+    }
+
+    /// Of a launch that was started with `argv` by this process, which had a resident set of at most `own_rss` by then.
+    /// `resets`: whether [`ProcessProbe::reset_peaks`] will be called.
+    pub fn of_launch(argv: Vec<String>, own_rss: Option<u64>, resets: bool) -> ProcessProbe {
+        let error = CounterError::here();
+        ProcessProbe {
+            high_water: Stretches {
+                run: HighWater::new(error, own_rss),
+                span: resets.then(|| HighWater::new(error, None)),
+            },
+            argv: Some(argv),
+            ..ProcessProbe::new()
         }
     }
 
@@ -154,7 +186,12 @@ impl ProcessProbe {
         let unread = self.look_after_parents(tree, now);
         self.settle(tree, &unread, now);
         self.deaf.look(&self.entries, tree.unmet());
-        self.sum()
+        if let (Some(label), true) = (&self.deaf.first, self.deaf.unmet > 0) {
+            self.high_water.each(|stretch| {
+                stretch.lose(format!("{label} ignores SIGCHLD, so that a child of it may have come and gone unseen"));
+            });
+        }
+        self.sum(tree.may_lack())
     }
 
     /// Reads status and io of one process, whose stat the sweep has read.
@@ -162,6 +199,14 @@ impl ProcessProbe {
         let Some(process) = tree.process(key.pid).filter(|process| process.key == key) else { return };
         let stat = process.stat;
         let parent = tree.process(stat.parent).map(|parent| parent.key);
+        if !self.entries.contains_key(&key) {
+            let before = self.image_before(tree, process);
+            let label = process.label();
+            self.high_water.each(|stretch| stretch.meet(key, &label, before.clone()));
+            if waited_faults(&stat) > 0 {
+                self.high_water.each(|stretch| stretch.lose(waited_for_unread(&label)));
+            }
+        }
         let entry = self.entries.entry(key).or_insert_with(|| Entry {
             status: ProcFile::of(key.pid, "status"),
             io_file: ProcFile::of(key.pid, "io"),
@@ -185,6 +230,7 @@ impl ProcessProbe {
             entry.image = process.image;
             entry.label = process.label();
             entry.peak_rss = 0;
+            self.high_water.each(|stretch| stretch.exec(key));
         }
         let mut io = match entry.read_io(&mut self.buffer) {
             Err(Unread::Gone) => return tree.lose(key),
@@ -201,10 +247,14 @@ impl ProcessProbe {
             }
         };
         // Everything was read while it was there: only now may it replace what was known.
-        entry.take_stat(&stat, parent, now);
+        entry.take_stat(&stat, parent, now, &mut self.high_water);
         entry.has_ended = process.has_ended;
         match memory {
             Ok(memory) => {
+                match &memory {
+                    Some(held) => self.high_water.each(|stretch| stretch.read(key, held, stat.threads)),
+                    None => self.high_water.each(|stretch| stretch.ended(key)),
+                }
                 entry.memory_unread = None;
                 entry.memory = memory;
                 entry.peak_rss = entry.peak_rss.max(memory.map_or(0, |memory| memory.peak_rss));
@@ -271,7 +321,7 @@ impl ProcessProbe {
             Err(Unread::Gone) => tree.lose(key),
             io => {
                 let parent = entry.parent;
-                entry.take_stat(&stat, parent, now);
+                entry.take_stat(&stat, parent, now, &mut self.high_water);
                 entry.take_io(io);
             }
         }
@@ -281,6 +331,7 @@ impl ProcessProbe {
     fn settle(&mut self, tree: &mut Tree, unread: &HashSet<ProcessKey>, now: Mono) {
         let mut ends = HashMap::new();
         for departed in tree.take_departed() {
+            self.part_with_marks(&departed);
             let end = departed.last.as_ref().and_then(|last| {
                 let stat = Stat::parse(&last.stat)?;
                 let io = last.io.as_deref().and_then(Io::parse);
@@ -299,6 +350,7 @@ impl ProcessProbe {
         let mut vanished = std::mem::take(&mut self.pending);
         for key in gone {
             let Some(entry) = self.entries.remove(&key) else { continue };
+            self.high_water.each(|stretch| stretch.forget(key));
             let end = ends.remove(&key).map(|(mut account, waited)| {
                 // A zombie's I/O is withheld from an ordinary user who had not opened the file before; here it was.
                 account.io = account.io.or(entry.account.io);
@@ -347,7 +399,72 @@ impl ProcessProbe {
         }
     }
 
-    fn sum(&mut self) -> Reading {
+    /// Why an image of a process that is seen for the first time may have gone unread.
+    fn image_before(&self, tree: &Tree, process: &Process) -> Option<String> {
+        let Process { key, stat, .. } = process;
+        let label = process.label();
+        if process.has_ended {
+            return Some(format!("{label} had ended when it was first seen"));
+        }
+        if !stat.image.is_known() {
+            return Some(format!("the kernel does not show when {label} changes its program"));
+        }
+        if key.pid == tree.root() {
+            let argv = self.argv.as_ref()?;
+            return (!first_image::is_first(&command_line(key.pid), argv))
+                .then(|| format!("{label} had changed its program before the first look"));
+        }
+        // After fork(2) everything lies where it lay in the parent.
+        match tree.process(stat.parent) {
+            Some(parent) if parent.stat.image == stat.image => None,
+            _ => Some(format!("{label} had changed its program before it was first seen")),
+        }
+    }
+
+    /// Takes note of a process that is gone, with what the profiler read of it if it reaped it itself.
+    fn part_with_marks(&mut self, departed: &Departed) {
+        let last = departed.last.as_ref();
+        if let Some(stat) = last.and_then(|last| Stat::parse(&last.stat)) {
+            let before = self.entries.get(&departed.key).map_or(0, |entry| entry.waited);
+            if waited_faults(&stat) > before {
+                let label = format!("process {} ({})", stat.pid, stat.comm);
+                self.high_water.each(|stretch| stretch.lose(waited_for_unread(&label)));
+            }
+        }
+        let max_rss = last.and_then(|last| last.max_rss);
+        self.high_water.each(|stretch| stretch.depart(departed.key, max_rss));
+    }
+
+    /// Writes 5 to `/proc/PID/clear_refs` of every process, so that its high-water mark begins anew (proc(5)). It changes
+    /// what the process itself is told by getrusage(2). What rose and fell again between the last reading of a mark and
+    /// its reset, some microseconds, is in no figure.
+    pub fn reset_peaks(&mut self) {
+        let Some(mut span) = self.high_water.span.as_ref().map(HighWater::renewed) else { return };
+        let mut keys: Vec<ProcessKey> =
+            self.entries.iter().filter(|(_, entry)| !entry.has_ended).map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        for key in keys {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let text = entry.status.read(&mut self.buffer).ok();
+            let Some(memory) = text.and_then(Memory::parse) else { continue };
+            self.high_water.run.read(key, &memory, entry.threads);
+            // What a mark rose by since the look at the stage is of the stretch that begins there.
+            let rose = entry.memory.is_some_and(|before| memory.peak_rss > before.peak_rss);
+            let since = if rose { memory } else { Memory { peak_rss: memory.rss, ..memory } };
+            match std::fs::write(format!("/proc/{}/clear_refs", key.pid), b"5") {
+                Ok(()) => {
+                    self.high_water.run.reset(key);
+                    span.read(key, &since, entry.threads);
+                    span.reset(key);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => span.lose(format!("the high-water mark of {} cannot be reset: {error}", entry.label)),
+            }
+        }
+        self.high_water.span = Some(span);
+    }
+
+    fn sum(&mut self, may_lack: bool) -> Reading {
         let mut reading = Reading::default();
         let mut total = *self.ledger.retained();
         let mut memory = Memory::default();
@@ -379,12 +496,23 @@ impl ProcessProbe {
             (Metric::RssShmemBytes, memory.shmem),
             (Metric::SwapBytes, memory.swap),
             (Metric::PageTableBytes, memory.page_tables),
+            (Metric::HugetlbBytes, memory.hugetlb),
         ] {
             match &memory_unread {
                 None => reading.values.set(metric, value),
                 Some(reason) => reading.absences.push((metric, reason.clone())),
             }
         }
+        let behind = may_lack.then_some("some processes are so new that they were left to the next look");
+        let sum = || memory_unread.clone().map_or(Ok(memory.rss), Err);
+        let bounds = self.high_water.run.bounds(sum(), behind);
+        reading.bounds(Metric::RssHighWaterLowBytes, Metric::RssHighWaterHighBytes, bounds);
+        let not_reset = || Err("high-water marks are not reset at stages (--reset-peaks)".to_owned());
+        let bounds = match &mut self.high_water.span {
+            Some(span) => span.bounds(sum(), behind),
+            None => Bounds { low: not_reset(), high: not_reset() },
+        };
+        reading.bounds(Metric::RssSpanHighWaterLowBytes, Metric::RssSpanHighWaterHighBytes, bounds);
         for (metric, value) in [
             (Metric::MinorFaults, total.minor_faults),
             (Metric::MajorFaults, total.major_faults),
@@ -426,6 +554,7 @@ impl ProcessProbe {
                 push("peak_rss_bytes", entry.peak_rss);
                 push("rss_anon_bytes", memory.anon);
                 push("rss_file_bytes", memory.file);
+                push("rss_shmem_bytes", memory.shmem);
             }
             push("minor_faults", entry.account.minor_faults);
             push("major_faults", entry.account.major_faults);
@@ -437,6 +566,11 @@ impl ProcessProbe {
             push("threads", entry.threads);
         }
         figures
+    }
+
+    /// What a process held when it was last read; `None` where that is not known.
+    pub fn memory(&self, key: ProcessKey) -> Option<&Memory> {
+        self.entries.get(&key)?.memory.as_ref()
     }
 
     /// What the counters may lack at most, for `run.json`: children reaped by the kernel or orphaned, whose last
@@ -459,8 +593,11 @@ impl Entry {
         self.io_file.read(buffer).map(Io::parse)
     }
 
-    fn take_stat(&mut self, stat: &Stat, parent: Option<ProcessKey>, now: Mono) {
+    fn take_stat(&mut self, stat: &Stat, parent: Option<ProcessKey>, now: Mono, high_water: &mut Stretches) {
         self.account = Account::of(stat, self.account.io);
+        if waited_faults(stat) > self.waited {
+            high_water.each(|stretch| stretch.lose(waited_for_unread(&self.label)));
+        }
         self.waited = waited_faults(stat);
         self.ignores_children = stat.ignores_children();
         self.threads = stat.threads;
@@ -477,6 +614,22 @@ impl Entry {
     }
 }
 
+impl Reading {
+    /// Two bounds, each with the reason why it is not there.
+    fn bounds(&mut self, low: Metric, high: Metric, bounds: Bounds) {
+        for (metric, bound) in [(low, bounds.low), (high, bounds.high)] {
+            match bound {
+                Ok(value) => self.values.set(metric, value),
+                Err(reason) => self.absences.push((metric, reason)),
+            }
+        }
+    }
+}
+
+fn waited_for_unread(label: &str) -> String {
+    format!("a child of {label} ended between two looks, and was not read at its end")
+}
+
 /// Sorts by the length of the chain of parents within the slice.
 fn parents_first(vanished: &mut [Vanished]) {
     let parents: HashMap<ProcessKey, Option<ProcessKey>> =
@@ -491,10 +644,12 @@ fn add(sum: Memory, held: &Memory) -> Memory {
     Memory {
         rss: sum.rss.saturating_add(held.rss),
         peak_rss: 0,
+        peak_virtual: 0,
         anon: sum.anon.saturating_add(held.anon),
         file: sum.file.saturating_add(held.file),
         shmem: sum.shmem.saturating_add(held.shmem),
         swap: sum.swap.saturating_add(held.swap),
         page_tables: sum.page_tables.saturating_add(held.page_tables),
+        hugetlb: sum.hugetlb.saturating_add(held.hugetlb),
     }
 }

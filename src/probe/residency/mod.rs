@@ -9,6 +9,7 @@
 mod eviction;
 mod kernel;
 pub(super) mod pages;
+mod rest;
 mod rotation;
 #[cfg(test)]
 mod tests;
@@ -87,6 +88,8 @@ struct Known {
     path: PathBuf,
     /// Why the payload is unknown, and the whole file watched in its place.
     unknown_payload: Option<String>,
+    /// What the rotation does not watch.
+    rest: Watched,
 }
 
 impl Default for ResidencyProbe {
@@ -109,8 +112,11 @@ impl ResidencyProbe {
     pub fn add(&mut self, artifact: &Artifact, limit: Duration) -> Trust {
         let began = self.rotation.now();
         let deadline = self.deadline(limit);
-        self.artifacts
-            .push(Known { path: artifact.path.clone(), unknown_payload: artifact.layout.as_ref().err().cloned() });
+        self.artifacts.push(Known {
+            path: artifact.path.clone(),
+            unknown_payload: artifact.layout.as_ref().err().cloned(),
+            rest: rest::of(artifact),
+        });
         let watched = Watched::new(&artifact.watched_ranges(), page_size());
         let trust = self.rotation.add(Box::new(Kernel::new(artifact.file.clone())), watched, deadline).trust();
         // Also a fall before the first look is one.

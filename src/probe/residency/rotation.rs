@@ -731,6 +731,19 @@ impl Rotation {
         oldest.into_iter().map(Option::flatten).collect()
     }
 
+    /// Asks about a file's pages outside of the rotation, which learns nothing from it.
+    pub fn ask_aside<T>(
+        &mut self,
+        id: usize,
+        ask: impl FnOnce(&mut dyn PageCache, &Verdict) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let file = &mut self.files[id];
+        if file.verdict.is_none() {
+            return Err(file.verdict.because.clone());
+        }
+        ask(&mut *file.cache, &file.verdict)
+    }
+
     /// Who may be asked about a file.
     pub fn verdict(&self, id: usize) -> &Verdict {
         &self.files[id].verdict

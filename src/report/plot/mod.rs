@@ -47,6 +47,22 @@ pub fn png(run: &Run, table: &StageTable) -> anyhow::Result<Vec<u8>> {
     compose(run, table).png()
 }
 
+/// Both at once, each on a thread of its own.
+pub fn svg_and_png(run: &Run, table: &StageTable) -> anyhow::Result<(String, Vec<u8>)> {
+    let scene = compose(run, table);
+    std::thread::scope(|scope| {
+        let svg = std::thread::Builder::new().name("svg".into()).spawn_scoped(scope, || scene.svg());
+        let png = scene.png()?;
+        let svg = match svg {
+            // Its panic has been printed.
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("drawing the timeline failed"))),
+            // No thread to be had.
+            Err(_) => scene.svg(),
+        };
+        Ok((svg?, png))
+    })
+}
+
 /// What of the run is shown: all of it, but for a steady state that would squeeze the way to it.
 fn view(run: &Run, table: &StageTable) -> (At, At, At) {
     // The end is what a steady state ends in, unless the account goes that far.
@@ -218,7 +234,7 @@ fn footnotes(run: &Run, table: &StageTable, shown: At, end: At, room: i32) -> Ve
         }
     }
     notes.push(format!("tick {}", units::duration(run.meta.interval_ns)));
-    notes.push("a peak is the largest sample: at least that".to_owned());
+    notes.push("a peak is at least that".to_owned());
     notes.extend(words::cost(run));
     let mut lines = vec![font::fit(&notes.join(" · "), 22, room)];
     let mut second = words::missing(table);

@@ -89,8 +89,8 @@ pub fn draw(scene: &mut Scene, shown: &Shown, table: &StageTable, axis: &TimeAxi
     let mut notes = Vec::new();
     let payload = payload(scene, shown, table, axis, panels[0], &mut notes);
     resident_set(scene, shown, table, axis, panels[1], &mut notes);
-    faults(scene, shown, axis, panels[2], &mut notes);
-    reads(scene, shown, axis, panels[3], &mut notes);
+    rates(scene, shown, axis, panels[2], &FAULTS, &mut notes);
+    rates(scene, shown, axis, panels[3], &READS, &mut notes);
     Drawn { payload, notes }
 }
 
@@ -231,48 +231,68 @@ fn resident_set(
     absent(scene, notes, shown, panel, &names);
 }
 
-fn faults(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
-    use Metric::{MajorFaults, MinorFaults};
-    let least = least_interval(shown.run);
-    let minor = series::rates(&shown.samples, MinorFaults, least);
-    let major = series::rates(&shown.samples, MajorFaults, least);
-    let largest = series::largest(&minor).max(series::largest(&major));
-    let scale = ValueAxis::new(Quantity::PerSecond, largest, panel.top, panel.bottom);
-    grid(scene, axis, &scale, !(minor.is_empty() && major.is_empty()));
-    fill(scene, axis, &scale, &minor, series::led, Palette::ORANGE);
-    stroke_above_zero(scene, axis, &scale, &major, Palette::VERMILION);
-    let mut keys = Vec::new();
-    if !minor.is_empty() {
-        keys.push(Key { looks: Looks::Fill(Palette::ORANGE), text: none_or("minor", &minor) });
-    }
-    if !major.is_empty() {
-        keys.push(Key { looks: Looks::Line(Palette::VERMILION), text: none_or("major", &major) });
-    }
-    header(scene, panel, "Page faults", keys);
-    absent(scene, notes, shown, panel, &[(MinorFaults, "minor faults"), (MajorFaults, "major faults")]);
-    too_few(notes, shown, panel, MinorFaults, minor.is_empty() && major.is_empty());
+/// A panel of two rates: one as an area, one as a line over it.
+struct Rates {
+    title: &'static str,
+    quantity: Quantity,
+    area: Rate,
+    line: Rate,
 }
 
-fn reads(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
-    use Metric::{RcharBytes, ReadBytes};
+/// A counter whose rate is shown.
+struct Rate {
+    metric: Metric,
+    colour: Colour,
+    /// Its name in the panel's key, and where the key says nothing of it.
+    name: &'static str,
+    long_name: &'static str,
+}
+
+const FAULTS: Rates = Rates {
+    title: "Page faults",
+    quantity: Quantity::PerSecond,
+    area: Rate { metric: Metric::MinorFaults, colour: Palette::ORANGE, name: "minor", long_name: "minor faults" },
+    line: Rate { metric: Metric::MajorFaults, colour: Palette::VERMILION, name: "major", long_name: "major faults" },
+};
+
+const READS: Rates = Rates {
+    title: "Reads",
+    quantity: Quantity::BytesPerSecond,
+    area: Rate {
+        metric: Metric::ReadBytes,
+        colour: Palette::BLUE,
+        name: "from storage",
+        long_name: "bytes from storage",
+    },
+    line: Rate {
+        metric: Metric::RcharBytes,
+        colour: Palette::ORANGE,
+        name: "asked for by read()",
+        long_name: "bytes asked for",
+    },
+};
+
+fn rates(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, what: &Rates, notes: &mut Vec<Text>) {
+    let Rates { title, quantity, area, line } = what;
     let least = least_interval(shown.run);
-    let storage = series::rates(&shown.samples, ReadBytes, least);
-    let asked = series::rates(&shown.samples, RcharBytes, least);
-    let largest = series::largest(&storage).max(series::largest(&asked));
-    let scale = ValueAxis::new(Quantity::BytesPerSecond, largest, panel.top, panel.bottom);
-    grid(scene, axis, &scale, !(storage.is_empty() && asked.is_empty()));
-    fill(scene, axis, &scale, &storage, series::led, Palette::BLUE);
-    stroke_above_zero(scene, axis, &scale, &asked, Palette::ORANGE);
+    let filled = series::rates(&shown.samples, area.metric, least);
+    let stroked = series::rates(&shown.samples, line.metric, least);
+    let largest = series::largest(&filled).max(series::largest(&stroked));
+    let scale = ValueAxis::new(*quantity, largest, panel.top, panel.bottom);
+    let nothing = filled.is_empty() && stroked.is_empty();
+    grid(scene, axis, &scale, !nothing);
+    fill(scene, axis, &scale, &filled, series::led, area.colour);
+    stroke_above_zero(scene, axis, &scale, &stroked, line.colour);
     let mut keys = Vec::new();
-    if !storage.is_empty() {
-        keys.push(Key { looks: Looks::Fill(Palette::BLUE), text: none_or("from storage", &storage) });
+    if !filled.is_empty() {
+        keys.push(Key { looks: Looks::Fill(area.colour), text: none_or(area.name, &filled) });
     }
-    if !asked.is_empty() {
-        keys.push(Key { looks: Looks::Line(Palette::ORANGE), text: none_or("asked for by read()", &asked) });
+    if !stroked.is_empty() {
+        keys.push(Key { looks: Looks::Line(line.colour), text: none_or(line.name, &stroked) });
     }
-    header(scene, panel, "Reads", keys);
-    absent(scene, notes, shown, panel, &[(ReadBytes, "bytes from storage"), (RcharBytes, "bytes asked for")]);
-    too_few(notes, shown, panel, ReadBytes, storage.is_empty() && asked.is_empty());
+    header(scene, panel, title, keys);
+    absent(scene, notes, shown, panel, &[area, line].map(|rate| (rate.metric, rate.long_name)));
+    too_few(notes, shown, panel, area.metric, nothing);
 }
 
 /// The sum of some parts, where all are known.

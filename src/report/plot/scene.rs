@@ -145,7 +145,10 @@ impl Scene {
         let mut encoder = png::Encoder::new(&mut file, WIDTH as u32, HEIGHT as u32);
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
-        encoder.set_compression(png::Compression::Default);
+        // Whoever launched the command waits for this: a fortieth of the default's time, for two and a half times its
+        // bytes.
+        encoder.set_compression(png::Compression::Fast);
+        encoder.set_filter(png::FilterType::Sub);
         // Twice 96 dots an inch, so that programs that honour it show the nominal size.
         let per_metre = 7559;
         encoder.set_pixel_dims(Some(png::PixelDimensions { xppu: per_metre, yppu: per_metre, unit: png::Unit::Meter }));

@@ -1,0 +1,116 @@
+//! The host's size and this process's limits, as far as they bear on measuring; devices; the notification socket.
+
+use super::who::{Capability, Who};
+use super::{Finding, Refusal};
+use crate::host::limits::Ceiling;
+use crate::host::{Host, Roots};
+use crate::report::units;
+use crate::watch::notify::Notify;
+
+/// Descriptors below which a launch of many processes is looked at by opening files anew at each tick.
+const FEW: u64 = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tried {
+    /// CPUs that this process may run on, and those that its control group's quota amounts to.
+    pub cpus: Option<u64>,
+    pub quota: Option<String>,
+    pub descriptors: Option<Ceiling>,
+    pub locked: Option<Ceiling>,
+    /// MemAvailable.
+    pub available: bool,
+    /// What evicts pages on its own.
+    pub evicts: Vec<String>,
+    pub notify: Result<(), Refusal>,
+}
+
+impl Tried {
+    pub fn here() -> Tried {
+        let roots = Roots::default();
+        let host = Host::of(&roots);
+        Tried {
+            cpus: host.affinity_cpus.or(host.logical_cpus),
+            quota: host.cgroups.cpu_quota.map(|quota| format!("{:.2}", quota.cpus())),
+            descriptors: host.limits.nofile.soft,
+            locked: host.limits.memlock.soft,
+            available: crate::host::condition_now(&roots).memory_available_bytes.is_some(),
+            evicts: host.damon.unwrap_or_default(),
+            notify: Notify::bind(None).map(drop).map_err(Refusal::from),
+        }
+    }
+
+    pub fn findings(&self, who: &Who) -> Vec<Finding> {
+        vec![
+            self.memory(),
+            self.eviction(),
+            self.cpus(),
+            self.descriptors(),
+            self.locked(who),
+            self.notify(),
+            Finding::no("devices", "devices' memory").because("this version looks at no device"),
+        ]
+    }
+
+    fn memory(&self) -> Finding {
+        let (item, figure) = ("host_memory", "memory the host has left");
+        match self.available {
+            true => Finding::yes(item, figure, "/proc/meminfo"),
+            false => Finding::no(item, figure).because("/proc/meminfo has no MemAvailable"),
+        }
+    }
+
+    fn eviction(&self) -> Finding {
+        let finding = Finding::yes("eviction", "pages evicted unasked", "cachestat, mincore");
+        match self.evicts.is_empty() {
+            true => finding,
+            false => finding.because(format!(
+                "this host evicts clean pages on its own ({}): residency falls with no memory short",
+                self.evicts.join(", ")
+            )),
+        }
+    }
+
+    fn cpus(&self) -> Finding {
+        let (item, figure) = ("cpus", "ticks on time");
+        let quota = self.quota.as_ref().map(|quota| format!("; the control group allows {quota}")).unwrap_or_default();
+        match self.cpus {
+            Some(1) => Finding::bounded(item, figure, format!("1 CPU{quota}"))
+                .because("the launch and the profiler share it: ticks come late when it is busy, and say how late")
+                .remedied_by(["more CPUs: taskset, the cpuset, --cpus"]),
+            Some(cpus) => Finding::yes(item, figure, format!("{cpus} CPUs{quota}")),
+            None => Finding::yes(item, figure, format!("CPUs: not to be seen{quota}")),
+        }
+    }
+
+    fn descriptors(&self) -> Finding {
+        let (item, figure) = ("descriptors", "large trees of processes");
+        match self.descriptors {
+            Some(Ceiling::At(count)) if count < FEW => Finding::bounded(item, figure, format!("{count} descriptors"))
+                .because("files of /proc are opened anew at each tick, which is dearer, and some figures may be absent")
+                .remedied_by(["ulimit -n 4096"]),
+            Some(ceiling) => Finding::yes(item, figure, format!("{ceiling} descriptors")),
+            None => Finding::yes(item, figure, "descriptors: not to be seen"),
+        }
+    }
+
+    fn locked(&self, who: &Who) -> Finding {
+        let (item, figure) = ("locked_memory", "room for perf's rings");
+        match self.locked {
+            Some(Ceiling::At(_)) if who.has_on_host(Capability::IpcLock) => Finding::yes(item, figure, "CAP_IPC_LOCK"),
+            Some(Ceiling::At(bytes)) => Finding::yes(item, figure, format!("{} locked", units::bytes(bytes)))
+                .because("beside what kernel.perf_event_mlock_kb gives each CPU"),
+            Some(Ceiling::Unlimited) => Finding::yes(item, figure, "no limit"),
+            None => Finding::yes(item, figure, "limit not to be seen"),
+        }
+    }
+
+    fn notify(&self) -> Finding {
+        let (item, figure) = ("notify", "stages that the launch tells");
+        match &self.notify {
+            Ok(()) => Finding::yes(item, figure, "NOTIFY_SOCKET"),
+            Err(refusal) => Finding::no(item, figure)
+                .because(format!("no socket can be bound: {}", refusal.text))
+                .remedied_by(["a folder to write to: XDG_RUNTIME_DIR, TMPDIR"]),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! How many bytes of files and of shared memory are mapped, artifacts apart: no more than that can be resident through
+//! the mappings, however often the resident sets count it.
+//!
+//! What a mapping is of is told by its device (mountinfo): memory of tmpfs, memfd, System V and shared anonymous
+//! mappings is counted by the kernel as shared memory, everything else as file-backed. A device that is not in the
+//! table counts as both, so that each bound holds.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+
+use crate::artifact::extent::Ranges;
+use crate::artifact::{Artifact, ArtifactId};
+use crate::clock::Mono;
+use crate::host::Mounts;
+use crate::launch::tree::ProcessKey;
+use crate::probe::mapping::Identities;
+use crate::proc::Unread;
+use crate::proc::maps::{self, Mapping};
+
+/// What one process maps, in bytes of the files, each byte once. A mapping reaches to the end of a page, so these may
+/// be more than the files have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Artifacts whose pages count as file-backed…
+    pub artifact_file: u64,
+    /// … and as shared memory: those on tmpfs.
+    pub artifact_shmem: u64,
+    pub other_file: u64,
+    /// Shared memory that is no artifact.
+    pub shmem: u64,
+}
+
+/// What was found.
+pub struct Found {
+    pub processes: Vec<(ProcessKey, Extent)>,
+    /// Other files and shared memory over all processes, each byte once; or why not all were read.
+    pub union: Result<(u64, u64), String>,
+}
+
+/// How the kernel counts a resident page of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    File,
+    Shmem,
+    Either,
+    /// A device's own memory, which is in no resident set.
+    None,
+}
+
+/// Ranges of one file by how they count: which artifact, if any, and a key for the file. Two files that show the same
+/// device and inode (btrfs subvolumes) are told apart by their names; one file under two names counts twice, which an
+/// upper bound can bear.
+type Parts = HashMap<(Kind, Option<ArtifactId>, u64), Vec<Range<u64>>>;
+
+/// Reads and remembers.
+pub struct Extents {
+    identities: Identities,
+    /// By device; filled at the first look.
+    kinds: Option<HashMap<u64, Kind>>,
+    /// Of files in `/dev`, which may be devices.
+    devices: HashMap<u64, bool>,
+    text: Vec<u8>,
+}
+
+impl Default for Extents {
+    fn default() -> Extents {
+        // What is discovered is the mapping probe's to tell.
+        Extents { identities: Identities::new(|_| false), kinds: None, devices: HashMap::new(), text: Vec::new() }
+    }
+}
+
+impl Extents {
+    /// Reads each process's mappings, until `end`.
+    pub fn look(&mut self, processes: &[(ProcessKey, &str)], artifacts: &[Artifact], end: Mono) -> Found {
+        self.identities.learn(artifacts);
+        let mut found = Found { processes: Vec::new(), union: Ok((0, 0)) };
+        let mut all: Parts = HashMap::new();
+        for (key, label) in processes {
+            if Mono::now() >= end {
+                found.union = Err(format!("{label}: there was no time left to read its /proc/PID/maps"));
+                break;
+            }
+            match maps::read(key.pid, &mut self.text) {
+                Ok(()) => {
+                    let text = std::mem::take(&mut self.text);
+                    let parts = self.parts(key.pid, &text, artifacts);
+                    self.text = text;
+                    found.processes.push((*key, extent(&parts)));
+                    parts.into_iter().for_each(|(key, ranges)| all.entry(key).or_default().extend(ranges));
+                }
+                Err(Unread::Gone) => {}
+                Err(error) => {
+                    if found.union.is_ok() {
+                        found.union = Err(format!("{label}: its /proc/PID/maps cannot be read: {error}"));
+                    }
+                }
+            }
+        }
+        let total = extent(&all);
+        found.union = found.union.map(|_| (total.other_file, total.shmem));
+        found
+    }
+
+    fn parts(&mut self, pid: i32, text: &[u8], artifacts: &[Artifact]) -> Parts {
+        let mut parts: Parts = HashMap::new();
+        for mapping in Mapping::all(text) {
+            let length = mapping.end - mapping.start;
+            if mapping.path == b"[vdso]" {
+                // The kernel's own pages, mapped by everybody, count as file-backed.
+                parts.entry((Kind::File, None, 0)).or_default().push(0..length);
+                continue;
+            }
+            if mapping.inode == 0 {
+                continue;
+            }
+            let kind = self.kind(&mapping);
+            if kind == Kind::None {
+                continue;
+            }
+            let artifact = if mapping.is_of_file() { self.identities.of_mapping(pid, &mapping) } else { None };
+            let mut hasher = DefaultHasher::new();
+            match artifact {
+                Some(id) => id.hash(&mut hasher),
+                None => (mapping.device, mapping.inode, mapping.path).hash(&mut hasher),
+            }
+            // Of an artifact its own file system is known.
+            let kind = match artifact.and_then(|id| artifacts.get(id.0)) {
+                Some(artifact) if kind == Kind::Either => self.kind_of_device(artifact.device),
+                _ => kind,
+            };
+            let range = mapping.offset..mapping.offset.saturating_add(length);
+            parts.entry((kind, artifact, hasher.finish())).or_default().push(range);
+        }
+        parts
+    }
+
+    fn kind(&mut self, mapping: &Mapping<'_>) -> Kind {
+        if mapping.path.starts_with(b"/dev/") && !mapping.path.starts_with(b"/dev/shm/") {
+            let mut hasher = DefaultHasher::new();
+            (mapping.device, mapping.inode, mapping.path).hash(&mut hasher);
+            let is_device = *self.devices.entry(hasher.finish()).or_insert_with(|| {
+                // A shared mapping of /dev/zero is shared anonymous memory, and shows as deleted.
+                let path = Path::new(OsStr::from_bytes(mapping.path));
+                std::fs::symlink_metadata(path)
+                    .is_ok_and(|seen| seen.file_type().is_char_device() && path != Path::new("/dev/zero"))
+            });
+            if is_device {
+                return Kind::None;
+            }
+        }
+        self.kind_of_device(mapping.device)
+    }
+
+    fn kind_of_device(&mut self, device: u64) -> Kind {
+        self.kinds.get_or_insert_with(kinds).get(&device).copied().unwrap_or(Kind::Either)
+    }
+}
+
+/// What the mount table says of its devices, and what the kernel's own tmpfs is, which no table names.
+fn kinds() -> HashMap<u64, Kind> {
+    let mut kinds = HashMap::new();
+    for mount in Mounts::read(Path::new("/proc")).iter() {
+        let kind = match mount.fs_type.as_str() {
+            "tmpfs" | "devtmpfs" => Kind::Shmem,
+            // Its pages are in no resident set.
+            "hugetlbfs" => Kind::None,
+            _ => Kind::File,
+        };
+        kinds.insert(libc::makedev(mount.device.0, mount.device.1), kind);
+    }
+    if let Ok(file) = memfd_create(c"stagemark", MFdFlags::MFD_CLOEXEC)
+        && let Ok(seen) = fstat(file.as_fd())
+    {
+        kinds.insert(seen.st_dev, Kind::Shmem);
+    }
+    kinds
+}
+
+fn extent(parts: &Parts) -> Extent {
+    let mut extent = Extent::default();
+    for ((kind, artifact, _), ranges) in parts {
+        let bytes = ranges.iter().cloned().collect::<Ranges>().len();
+        let (file, shmem) = match artifact {
+            Some(_) => (&mut extent.artifact_file, &mut extent.artifact_shmem),
+            None => (&mut extent.other_file, &mut extent.shmem),
+        };
+        if matches!(kind, Kind::File | Kind::Either) {
+            *file = file.saturating_add(bytes);
+        }
+        if matches!(kind, Kind::Shmem | Kind::Either) {
+            *shmem = shmem.saturating_add(bytes);
+        }
+    }
+    extent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_counts_once_and_what_is_unknown_counts_as_both() {
+        let mut extents = Extents::default();
+        let disk = libc::makedev(8, 1);
+        let shm = libc::makedev(0, 1);
+        extents.kinds = Some(HashMap::from([(disk, Kind::File), (shm, Kind::Shmem)]));
+        let text = b"1000-3000 r--p 00000000 08:01 11   /lib/a.so\n\
+            3000-4000 r-xp 00001000 08:01 11   /lib/a.so\n\
+            4000-5000 rw-p 00000000 00:00 0    [heap]\n\
+            5000-7000 rw-s 00000000 00:01 12   /dev/zero (deleted)\n\
+            7000-8000 rw-s 00000000 00:01 13   /memfd:x (deleted)\n\
+            8000-9000 rw-s 00000000 00:33 14   anon_inode:[io_uring]\n\
+            9000-b000 r-xp 00000000 00:00 0    [vdso]\n";
+        let parts = extents.parts(1, text, &[]);
+        let expected = Extent { artifact_file: 0, artifact_shmem: 0, other_file: 0x5000, shmem: 0x4000 };
+        assert_eq!(extent(&parts), expected);
+    }
+
+    #[test]
+    fn the_kernels_own_tmpfs_is_known() {
+        let file = memfd_create(c"x", MFdFlags::MFD_CLOEXEC).unwrap();
+        let device = fstat(file.as_fd()).unwrap().st_dev;
+        assert_eq!(kinds().get(&device), Some(&Kind::Shmem));
+    }
+}

@@ -1,0 +1,388 @@
+//! The host account held against loaders that hold memory in one known way; ranks; deaths.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use stagemark_fixtures::models::{Fill, uniform};
+use tempfile::TempDir;
+
+use crate::folder::{RunFolder, Stage};
+use crate::support::{finish, stagemark};
+
+const MIB: u64 = 1 << 20;
+
+/// What a Python interpreter holds by itself: 7 MiB of its own, 5 MiB of files, and its page tables are what it is.
+const OWN: u64 = 24 * MIB;
+
+const PARTS: [&str; 7] = [
+    "host_anon_bytes",
+    "host_payload_bytes",
+    "host_artifact_other_bytes",
+    "host_file_bytes",
+    "host_shmem_bytes",
+    "host_page_table_bytes",
+    "host_hugetlb_bytes",
+];
+
+struct Bench {
+    scratch: TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { scratch: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn model(&self, folder: &Path) -> PathBuf {
+        let model = folder.join("model.safetensors");
+        uniform(&model, 64 * MIB, 8, Fill::Pattern).unwrap();
+        // Clean pages only, that the host may keep as they are.
+        File::open(&model).unwrap().sync_all().unwrap();
+        model
+    }
+
+    fn command(&self, argv: &[&str]) -> Command {
+        let mut command = stagemark();
+        command.args(["run", "--out"]).arg(self.path("run")).args(["--", "python3"]).arg(loader()).args(argv);
+        command
+    }
+
+    fn run(&self, argv: &[&str]) -> RunFolder {
+        let output = finish(&mut self.command(argv));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        RunFolder::at(self.path("run"))
+    }
+}
+
+fn loader() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/host/loader.py")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Low and high of a part, which must be there, in order.
+fn bounds(row: &Stage, part: &str) -> (u64, u64) {
+    let (low, high) = (row.known(&format!("{part}_low")), row.known(&format!("{part}_high")));
+    assert!(low <= high, "{part}: {low} to {high}");
+    (low, high)
+}
+
+/// The total is the sum of the parts.
+fn total(row: &Stage) -> (u64, u64) {
+    let parts: Vec<(u64, u64)> = PARTS.iter().map(|part| bounds(row, part)).collect();
+    let sum = (parts.iter().map(|part| part.0).sum(), parts.iter().map(|part| part.1).sum());
+    assert_eq!(bounds(row, "host_bytes"), sum);
+    sum
+}
+
+#[track_caller]
+fn assert_holds((low, high): (u64, u64), truth: u64, own: u64, what: &str) {
+    assert!(high >= truth, "{what}: at most {high}, and {truth} was held");
+    assert!(low <= truth + own, "{what}: at least {low}, and {truth} + {own} was held");
+}
+
+#[track_caller]
+fn assert_narrow((low, high): (u64, u64), width: u64, what: &str) {
+    assert!(high - low <= width, "{what}: {low} to {high}");
+}
+
+#[test]
+fn a_heap_that_forks_share_counts_once() {
+    let bench = Bench::new();
+    let run = bench.run(&["fork"]);
+    let before = run.stage("before");
+    // Alone, its anonymous memory is its own: no share needs to be read.
+    assert!(before.text("host_basis").starts_with("unshared"), "{}", before.text("host_basis"));
+    assert_narrow(bounds(&before, "host_anon_bytes"), 0, "one process");
+    let mut narrowest = u64::MAX;
+    for number in 0..12 {
+        let row = run.stage(&format!("shared_{number}"));
+        assert!(row.known("processes") >= 5);
+        assert!(row.known("rss_anon_bytes") >= 5 * 256 * MIB, "the sum counts it once for each");
+        let anonymous = bounds(&row, "host_anon_bytes");
+        assert_holds(anonymous, 256 * MIB, OWN, "anonymous");
+        // Whatever was read of shares, the largest holds all of it.
+        assert!(anonymous.0 >= 256 * MIB, "{anonymous:?}");
+        total(&row);
+        if row.text("host_basis").starts_with("pss;") {
+            narrowest = narrowest.min(anonymous.1 - anonymous.0);
+            assert!(row.known("pss_anon_bytes") <= 256 * MIB + OWN);
+        }
+    }
+    // Children write to some pages of their own between the readings.
+    assert!(narrowest <= MIB, "no mark had every share, or they were {narrowest} apart");
+}
+
+#[test]
+fn programs_that_were_executed_share_no_heap() {
+    let bench = Bench::new();
+    let run = bench.run(&["exec"]);
+    let row = run.stage("held");
+    assert!(row.known("processes") >= 5);
+    // Their interpreter lies at other addresses in each, and so no PSS is needed to know.
+    assert!(row.text("host_basis").starts_with("unshared"), "{}", row.text("host_basis"));
+    let anonymous = bounds(&row, "host_anon_bytes");
+    assert_eq!(anonymous.0, anonymous.1);
+    assert_eq!(anonymous.0, row.known("rss_anon_bytes"));
+    assert_holds(anonymous, 4 * 64 * MIB, 5 * OWN, "anonymous");
+}
+
+#[test]
+fn a_memfd_that_four_map_counts_once_and_is_in_no_part_when_unmapped() {
+    let bench = Bench::new();
+    let run = bench.run(&["memfd"]);
+    let mapped = run.stage("mapped");
+    assert!(mapped.known("rss_shmem_bytes") >= 4 * 64 * MIB);
+    let shared = bounds(&mapped, "host_shmem_bytes");
+    assert_holds(shared, 64 * MIB, 0, "shared memory");
+    assert_narrow(shared, 0, "what is mapped of it is all of it");
+    total(&mapped);
+    assert!(bounds(&run.stage("unmapped"), "host_shmem_bytes").1 < MIB, "it is in nobody's resident set");
+}
+
+#[test]
+fn an_artifact_that_four_map_counts_once() {
+    let bench = Bench::new();
+    let model = bench.model(bench.scratch.path());
+    let run = bench.run(&["map", model.to_str().unwrap()]);
+    let row = run.stage("mapped");
+    assert!(row.known("rss_file_bytes") >= 4 * 63 * MIB);
+    // 1% may have been evicted by the host itself.
+    assert_holds(bounds(&row, "host_payload_bytes"), 63 * MIB, MIB, "payload");
+    let files = bounds(&row, "host_file_bytes");
+    assert_narrow(files, OWN / 2, "other files");
+    assert!(files.1 <= OWN / 2, "the artifact is in its own part: {files:?}");
+    let header = bounds(&row, "host_artifact_other_bytes");
+    assert!(header.0 > 0 && header.1 < MIB, "{header:?}");
+    let size = std::fs::metadata(&model).unwrap().len();
+    assert!(row.known("artifact_resident_bytes") <= size);
+    assert!(total(&row).1 <= size + 4 * OWN);
+}
+
+#[test]
+fn an_artifact_on_tmpfs_is_not_shared_memory_too() {
+    let shm = Path::new("/dev/shm");
+    let Ok(scratch) = tempfile::tempdir_in(shm) else {
+        eprintln!("SKIPPED: there is no {} that may be written", shm.display());
+        return;
+    };
+    let bench = Bench::new();
+    let model = bench.model(scratch.path());
+    let run = bench.run(&["map", model.to_str().unwrap()]);
+    let row = run.stage("mapped");
+    assert!(row.known("rss_shmem_bytes") >= 4 * 64 * MIB, "its pages count as shared memory");
+    assert_eq!(row.known("host_payload_bytes_low"), 64 * MIB);
+    assert!(bounds(&row, "host_shmem_bytes").1 < MIB, "{:?}", bounds(&row, "host_shmem_bytes"));
+    assert!(total(&row).1 <= 65 * MIB + 4 * OWN);
+}
+
+#[test]
+fn what_is_written_of_a_private_mapping_is_anonymous() {
+    let bench = Bench::new();
+    let model = bench.model(bench.scratch.path());
+    let run = bench.run(&["written", model.to_str().unwrap()]);
+    let (read, written) = (run.stage("read"), run.stage("written"));
+    let grown = bounds(&written, "host_anon_bytes").1 - bounds(&read, "host_anon_bytes").0;
+    assert!((16 * MIB..17 * MIB).contains(&grown), "{grown}");
+    // Its page cache is still there.
+    assert_holds(bounds(&written, "host_payload_bytes"), 63 * MIB, MIB, "payload");
+    assert_holds(total(&written), 79 * MIB, OWN, "total");
+    assert_narrow(total(&written), OWN / 2, "total");
+    // MemAvailable is read on each tick, and marks have what is dear.
+    for sample in run.rows("samples.csv") {
+        assert!(!sample["host_available_bytes"].is_empty());
+    }
+    assert!(run.rows("samples.csv").iter().any(|sample| !sample["pss_anon_bytes"].is_empty()));
+}
+
+#[test]
+fn the_account_is_printed_within_80_columns_and_adds_up() {
+    let bench = Bench::new();
+    let output = finish(&mut bench.command(&["exec"]));
+    let page = text(&output.stderr);
+    assert!(page.contains("\nhost memory at held "), "{page}");
+    assert!(page.contains("Anonymous memory is as counted: no two processes can share it."), "{page}");
+    assert!(page.contains("MemAvailable of the host "), "{page}");
+    assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+    assert!(!page.contains("contradiction"), "{page}");
+}
+
+#[test]
+fn ranks_have_rows_of_their_own() {
+    let bench = Bench::new();
+    let script = "for rank in 0 1; do \
+            RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 python3 \"$1\" hold $((32 * (rank + 1))) \"$2/$rank\" & \
+            pids=\"$pids $!\"; \
+        done; \
+        until [ -e \"$2/0\" ] && [ -e \"$2/1\" ]; do sleep 0.05; done; \
+        \"$3\" mark held; kill $pids; wait";
+    let mut command = stagemark();
+    command.args(["run", "--out"]).arg(bench.path("run")).args(["--", "sh", "-c", script, "sh"]).arg(loader());
+    command.arg(bench.scratch.path()).arg(env!("CARGO_BIN_EXE_stagemark"));
+    // What the profiler itself was started with is the launch's own rank, and none within it.
+    let output = finish(command.env("SLURM_PROCID", "7"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run = RunFolder::at(bench.path("run"));
+    let at = run.stage("held").text("sampled_ns").to_owned();
+    let figure = |rank: &str, metric: &str| -> Option<u64> {
+        let rows = run.rows("detail.csv");
+        let row = rows
+            .iter()
+            .find(|row| row["t_ns"] == at && row["scope"] == "rank" && row["id"] == rank && row["metric"] == metric)?;
+        row["value"].parse().ok()
+    };
+    for (rank, held) in [("0", 32 * MIB), ("1", 64 * MIB)] {
+        let anonymous = figure(rank, "rss_anon_bytes").unwrap();
+        assert!((held..held + OWN).contains(&anonymous), "rank {rank}: {anonymous}");
+        assert_eq!(figure(rank, "processes"), Some(1));
+        assert_eq!(figure(rank, "world_size"), Some(2));
+        assert!(figure(rank, "cpu_ns").is_some());
+    }
+    assert_eq!(figure("7", "rss_bytes"), None);
+    let page = text(&output.stderr);
+    assert!(
+        page.contains("2 ranks: the largest resident set is ") && page.contains("(rank 1), the smallest"),
+        "{page}"
+    );
+}
+
+/// A version 1 memory group below this process's own, taken away in the end.
+struct Group(PathBuf);
+
+impl Group {
+    fn limited(bytes: u64) -> Option<Group> {
+        let own =
+            BufReader::new(File::open("/proc/self/cgroup").ok()?).lines().map_while(Result::ok).find_map(|line| {
+                let mut fields = line.splitn(3, ':');
+                let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+                controllers.split(',').any(|name| name == "memory").then(|| path.to_owned())
+            })?;
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("stagemark-test-{}-{number}", std::process::id());
+        let path = PathBuf::from(format!("/sys/fs/cgroup/memory{own}")).join(name);
+        std::fs::create_dir(&path).ok()?;
+        let group = Group(path);
+        std::fs::write(group.0.join("memory.limit_in_bytes"), bytes.to_string()).ok()?;
+        Some(group)
+    }
+
+    /// Or says loudly that there is none.
+    fn or_skip(bytes: u64) -> Option<Group> {
+        let group = Group::limited(bytes);
+        if group.is_none() {
+            eprintln!("SKIPPED: no memory group of version 1 can be made here: it takes root, and such a hierarchy");
+        }
+        group
+    }
+
+    fn kills(&self) -> u64 {
+        let text = std::fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn death(bench: &Bench) -> Value {
+    RunFolder::at(bench.path("run")).json()["death"].clone()
+}
+
+fn assert_oom(bench: &Bench, group: &Group, output: &Output) {
+    let page = text(&output.stderr);
+    assert_eq!(group.kills(), 1, "{page}");
+    assert_eq!(output.status.code(), Some(137), "{page}");
+    let death = death(bench);
+    assert_eq!(death["cause"], "oom_kill", "{death}");
+    assert_eq!((&death["signal"], &death["stage"]), (&Value::from(9), &Value::from("begun")));
+    let told = death["groups"].as_array().unwrap().iter().find(|told| told["group"] == group.0.to_str().unwrap());
+    let told = told.unwrap_or_else(|| panic!("{death}"));
+    assert_eq!((told["oom_kill_after"].as_u64(), told["limit_bytes"].as_u64()), (Some(1), Some(64 * MIB)));
+    assert!(told["peak_bytes"].as_u64().unwrap() > 60 * MIB);
+    // Paths are long, and lines are wrapped.
+    let flat = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("The command ended by SIGKILL after "), "{page}");
+    assert!(flat.contains("Likely cause: the kernel's out-of-memory killer: oom_kill rose by 1 in "), "{page}");
+    assert!(flat.contains("limit 64 MiB, most ever in use 6"), "{page}");
+    assert!(flat.contains("Host memory of the launch ") && flat.contains(" before: at least "), "{page}");
+}
+
+#[test]
+fn a_command_that_put_itself_into_a_group_and_was_killed_in_it() {
+    let Some(group) = Group::or_skip(64 * MIB) else { return };
+    let bench = Bench::new();
+    let script = "echo $$ >\"$1/cgroup.procs\" && exec python3 \"$2\" grow";
+    let mut command = stagemark();
+    command.args(["run", "--out"]).arg(bench.path("run")).args(["--", "sh", "-c", script, "sh"]).arg(&group.0);
+    let output = finish(command.arg(loader()));
+    assert_oom(&bench, &group, &output);
+}
+
+#[test]
+fn a_profiler_within_the_group_tells_of_it_too() {
+    // The profiler has its own 20 MiB in it.
+    let Some(group) = Group::or_skip(64 * MIB) else { return };
+    let bench = Bench::new();
+    let procs = group.0.join("cgroup.procs");
+    let mut command = bench.command(&["grow"]);
+    // SAFETY: between fork and exec it opens and writes one file, which needs no lock of another thread.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(move || std::fs::write(&procs, "0"))
+    };
+    let output = finish(&mut command);
+    assert_oom(&bench, &group, &output);
+}
+
+#[test]
+fn a_worker_that_was_killed_counts_though_the_root_lived_on() {
+    let Some(group) = Group::or_skip(64 * MIB) else { return };
+    let bench = Bench::new();
+    let script = "sh -c 'echo $$ >\"$1/cgroup.procs\" && exec python3 \"$2\" grow' sh \"$1\" \"$2\"; \
+        echo the worker is gone; exit 3";
+    let mut command = stagemark();
+    command.args(["run", "--out"]).arg(bench.path("run")).args(["--", "sh", "-c", script, "sh"]).arg(&group.0);
+    let output = finish(command.arg(loader()));
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let death = death(&bench);
+    assert_eq!((&death["cause"], &death["is_root"]), (&Value::from("oom_kill"), &Value::from(false)), "{death}");
+    assert!(text(&output.stderr).contains(", and the command ended with exit status 3"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn other_deaths_are_told_apart_and_a_good_end_is_none() {
+    let bench = |script: &str| {
+        let bench = Bench::new();
+        let mut command = stagemark();
+        command.args(["run", "--out"]).arg(bench.path("run")).args(["--", "sh", "-c", script]);
+        let output = finish(&mut command);
+        (death(&bench), text(&output.stderr), output.status.code())
+    };
+    let (death, page, status) = bench("kill -KILL $$");
+    assert_eq!((&death["cause"], status), (&Value::from("signal"), Some(137)));
+    // Elsewhere on the host something may have been killed meanwhile, which is not this.
+    assert!(page.contains("SIGKILL"), "{page}");
+    let (death, page, status) = bench("kill -SEGV $$");
+    assert_eq!((&death["signal"], status), (&Value::from(11), Some(139)));
+    assert!(page.contains("Likely cause: SIGSEGV"), "{page}");
+    let (death, page, status) = bench("echo reading weights; echo no such file >&2; exit 1");
+    assert_eq!((&death["cause"], status), (&Value::from("exit"), Some(1)));
+    assert!(page.contains("Likely cause: exit status 1.") && page.contains("  no such file\n"), "{page}");
+    let (death, page, status) = bench("exit 0");
+    assert_eq!((death, status), (Value::Null, Some(0)));
+    assert!(!page.contains("Likely cause"), "{page}");
+}
