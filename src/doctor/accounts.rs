@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::who::Who;
 use super::{Finding, Refusal};
-use crate::host::{Cgroups, Host, Mounts, Roots};
+use crate::host::{Host, Mounts, Roots};
 use crate::probe::pressure;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,8 +162,7 @@ fn read(path: &str) -> Result<String, Refusal> {
 fn group_pressure() -> Result<(), (Option<i32>, String)> {
     let roots = Roots::default();
     let mounts = Mounts::read(&roots.proc);
-    let groups = Cgroups::read(&roots, &mounts);
-    let group = pressure::group(&roots, &mounts, &groups).map_err(|why| (None, why))?;
+    let group = pressure::group(&roots, &mounts).map_err(|why| (None, why))?;
     let read = read(&group.join("memory.pressure").to_string_lossy());
     read.map(drop).map_err(|refusal| (refusal.errno, refusal.text))
 }

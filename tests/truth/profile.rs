@@ -340,7 +340,8 @@ impl Profile {
             let held = filled + resident;
             let processes = row.known("processes");
             let own = processes * (OWN_MEMORY + rss_error()) + row.known("page_table_bytes");
-            let within = held.saturating_sub(rss_error())..=held + own;
+            // The program's and its libraries' pages are the host's too, and may be others' already.
+            let within = held.saturating_sub(rss_error())..=held + own + OWN_FILES;
             let files = row.known("rss_file_bytes") + row.known("rss_shmem_bytes");
             // Pages may be shared copy-on-write after a fork: that all of them are is the low bound.
             let shared = row.known("rss_anon_bytes") / processes * (processes - 1);

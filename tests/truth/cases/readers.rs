@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     Case::new("splice", |bench| moved(bench, "splice f 4096 32M", 0)),
     Case::new("sendfile", |bench| moved(bench, "open g /dev/null rw\n sendfile f 4096 32M g", 32 * MIB)),
     Case::new("copy_file_range", copy_file_range),
+    Case::new("read_ahead_in_flight", read_ahead_in_flight),
 ];
 
 fn run(bench: &Bench, model: &Model, script: &str) -> Profile {
@@ -68,4 +69,21 @@ fn copy_file_range(bench: &Bench) -> Vec<Claim> {
     claims.push(run.within("loaded", "read_bytes", 32 * MIB..=32 * MIB + OWN_STORAGE));
     claims.push(run.within("loaded", "write_bytes", 32 * MIB..=32 * MIB + OWN_STORAGE));
     claims
+}
+
+/// A readahead is begun, and marks come while its pages are still on their way: what is resident is at most what it asked
+/// for, never falls, and in the end is all of it.
+fn read_ahead_in_flight(bench: &Bench) -> Vec<Claim> {
+    let model = bench.model(64 * MIB, Fill::Pattern);
+    let script = "mark before\n fadvise f 4096 64M willneed\n mark begun\n hold 1000\n mark settled";
+    let run = run(bench, &model, script);
+    // The kernel may take a part of so large a wish (mm/readahead.c, force_page_cache_ra).
+    let settled = run.stage("settled").known("resident_payload_bytes");
+    let storage = run.stage("settled").known("read_bytes");
+    vec![
+        run.exactly("before", "resident_payload_bytes", 0),
+        run.within("begun", "resident_payload_bytes", 0..=settled),
+        run.within("settled", "resident_payload_bytes", 4 * MIB..=64 * MIB),
+        Claim::between("read_bytes at settled", settled..=settled + OWN_STORAGE, crate::claim::Figure::Exact(storage)),
+    ]
 }
