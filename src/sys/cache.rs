@@ -62,6 +62,22 @@ pub fn cachestat(file: &File, bytes: Range<u64>) -> io::Result<CacheStat> {
     if status == 0 { Ok(counts) } else { Err(io::Error::last_os_error()) }
 }
 
+/// A file's length as this host knows it, without asking a server or a daemon of a network or user-space filesystem, which
+/// may not answer (statx(2), `AT_STATX_DONT_SYNC`).
+///
+/// # Errors
+///
+/// As statx(2).
+pub fn length_as_known(file: &File) -> io::Result<u64> {
+    // SAFETY: struct statx is plain integers, for which all zeroes is a value.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: an empty C string, which the descriptor stands for, and a structure to write to; both outlive the call.
+    let status =
+        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_SIZE, ptr::from_mut(&mut found)) };
+    if status == 0 { Ok(found.stx_size) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Whether a file's storage is mapped directly, past the page cache (statx(2), `STATX_ATTR_DAX`; Linux 5.8).
 pub fn is_dax(file: &File) -> bool {
     const STATX_ATTR_DAX: u64 = 0x0020_0000;

@@ -183,19 +183,28 @@ impl Profile {
 
     /// Why a metric was absent at a time, by the run's own words.
     pub fn reason(&self, column: &str, t: i64) -> String {
-        let names = |metric: &str| column == metric || column.contains(&format!("_{metric}"));
-        let mut reason = None;
+        let prefixes = ["span_peak_", "peak_", "delta_", "change_"];
+        let metric = prefixes.into_iter().find_map(|prefix| column.strip_prefix(prefix)).unwrap_or(column);
+        let metric = ["_low", "_high"].into_iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
+        let names = |name: &str| name == metric;
+        let mut last = None;
         for absent in self.run.json()["absent"].as_array().unwrap() {
             if names(absent["metric"].as_str().unwrap()) {
-                reason = absent["reason"].as_str().map(str::to_owned);
+                last = absent["reason"].as_str().map(str::to_owned);
             }
         }
+        let mut reason = None;
         for row in self.run.events("absent") {
             let detail: Value = serde_json::from_str(&row["detail"]).unwrap();
             if row["t_ns"].parse::<i64>().unwrap() <= t && names(&row["name"]) {
                 reason = detail["reason"].as_str().map(str::to_owned);
             }
         }
+        // A reason that changes while the absence goes on is told in run.json alone.
+        let reason = match (reason, last) {
+            (Some(first), Some(last)) if first != last => Some(format!("{last} (first: {first})")),
+            (first, last) => first.or(last),
+        };
         reason.unwrap_or_else(|| "no reason is given".to_owned())
     }
 

@@ -20,6 +20,13 @@ const DELETED: &[u8] = b" (deleted)";
 /// Beyond so many names everything is asked anew.
 const MOST_REMEMBERED: usize = 65_536;
 
+/// A path as a process sees it (proc_pid_root(5)).
+fn in_view_of(pid: Pid, path: &Path) -> PathBuf {
+    let mut rooted = PathBuf::from(format!("/proc/{pid}/root"));
+    rooted.as_mut_os_string().push(path.as_os_str());
+    rooted
+}
+
 /// What was answered for a path.
 type Answer = (Vec<u8>, Option<ArtifactId>);
 
@@ -29,6 +36,9 @@ pub struct Identities {
     known: usize,
     /// As maps writes it, the artifact's path and its real path.
     by_path: HashMap<Vec<u8>, ArtifactId>,
+    /// Those whose paths maps writes as it writes the path of one in `by_path`: a newline and the four characters `\012`
+    /// look alike there.
+    alike: HashMap<Vec<u8>, Vec<ArtifactId>>,
     by_inode: HashMap<(u64, u64), ArtifactId>,
     inodes: HashSet<u64>,
     inode_of: Vec<u64>,
@@ -48,6 +58,7 @@ impl Identities {
             is_model,
             known: 0,
             by_path: HashMap::new(),
+            alike: HashMap::new(),
             by_inode: HashMap::new(),
             inodes: HashSet::new(),
             inode_of: Vec::new(),
@@ -67,7 +78,11 @@ impl Identities {
         for (index, artifact) in artifacts.iter().enumerate().skip(self.known) {
             let id = ArtifactId(index);
             for path in [&artifact.path, &artifact.real_path] {
-                self.by_path.entry(maps::encode(path.as_os_str().as_bytes()).into_owned()).or_insert(id);
+                let written = maps::encode(path.as_os_str().as_bytes()).into_owned();
+                let first = *self.by_path.entry(written.clone()).or_insert(id);
+                if first != id {
+                    self.alike.entry(written).or_default().push(id);
+                }
             }
             self.by_inode.entry((artifact.device, artifact.inode)).or_insert(id);
             self.inodes.insert(artifact.inode);
@@ -101,35 +116,38 @@ impl Identities {
         answer
     }
 
+    /// A path names a file only in the mount namespace and root directory of the process that mapped it, and only until
+    /// another file takes the name. So it is believed where maps' hint agrees, and else looked through.
     fn ask_of_mapping(&mut self, pid: Pid, mapping: &Mapping<'_>) -> Option<ArtifactId> {
-        if let Some(id) = self.by_path.get(mapping.path) {
-            return Some(*id);
-        }
         let hinted = self.by_inode.get(&(mapping.device, mapping.inode)).copied();
-        if let Some(name) = mapping.path.strip_suffix(DELETED) {
-            // Path and hint together: the artifact is held open, so its inode's number is not another file's.
-            if hinted.is_some() && self.by_path.get(name).copied() == hinted {
-                return hinted;
-            }
+        // With ` (deleted)` taken off too: the artifact is held open, so its inode's number is not another file's.
+        let stripped = mapping.path.strip_suffix(DELETED);
+        if hinted
+            .is_some_and(|id| [Some(mapping.path), stripped].into_iter().flatten().any(|name| self.has_name(name, id)))
+        {
+            return hinted;
         }
         let decoded = maps::decode(mapping.path);
-        let path = Path::new(OsStr::from_bytes(&decoded));
-        let may_be_model = (self.is_model)(path.as_os_str());
-        if !may_be_model && !self.inodes.contains(&mapping.inode) {
+        let may_be_model = (self.is_model)(OsStr::from_bytes(&decoded));
+        let named = self.by_path.contains_key(mapping.path);
+        if !named && !may_be_model && !self.inodes.contains(&mapping.inode) {
             return None;
         }
-        // By another name: a hard link, a bind mount, or the view from another mount namespace.
-        let here = std::fs::metadata(path).ok();
-        if let Some(id) = here.as_ref().and_then(|seen| self.by_stat(seen)) {
-            return Some(id);
-        }
-        let rooted = [format!("/proc/{pid}/root").as_bytes(), &decoded].concat();
-        let there = std::fs::metadata(OsStr::from_bytes(&rooted)).ok();
-        if let Some(id) = there.as_ref().and_then(|seen| self.by_stat(seen)) {
-            return Some(id);
-        }
-        if let (true, Some(seen)) = (may_be_model, here) {
-            self.discover(path, &seen);
+        // By another name, or by a name of another file: a hard link, a bind mount, the view from another mount namespace;
+        // or a filesystem whose hints are another's (btrfs, overlay).
+        let as_written = Some(mapping.path).filter(|path| *path != &*decoded);
+        for path in std::iter::once(&*decoded).chain(as_written) {
+            let path = Path::new(OsStr::from_bytes(path));
+            let there = std::fs::metadata(in_view_of(pid, path));
+            let here = std::fs::metadata(path).ok();
+            // From here where its own view may not be looked into, or is gone.
+            let seen = there.as_ref().ok().or(here.as_ref());
+            if let Some(id) = seen.and_then(|seen| self.by_stat(seen)) {
+                return Some(id);
+            }
+            if let (true, Some(seen)) = (may_be_model, seen) {
+                self.discover_from(pid, path, here.as_ref(), seen);
+            }
         }
         None
     }
@@ -180,19 +198,33 @@ impl Identities {
         None
     }
 
+    /// Whether a path as maps writes it is an artifact's.
+    fn has_name(&self, written: &[u8], id: ArtifactId) -> bool {
+        self.by_path.get(written) == Some(&id) || self.alike.get(written).is_some_and(|others| others.contains(&id))
+    }
+
     /// The artifact that a link of `/proc/PID/fd` leads to; `stat` looks through the link.
-    pub fn of_descriptor(&mut self, link: &OsStr, stat: impl FnOnce() -> Option<Metadata>) -> Option<ArtifactId> {
+    pub fn of_descriptor(
+        &mut self,
+        pid: Pid,
+        link: &OsStr,
+        stat: impl FnOnce() -> Option<Metadata>,
+    ) -> Option<ArtifactId> {
         let link = link.as_bytes();
         if link.first() != Some(&b'/') {
             return None;
         }
-        if let Some(answer) = self.open.get(link) {
-            return *answer;
+        let may_be_model = (self.is_model)(OsStr::from_bytes(link));
+        // The same name is another file's after a while, or for another process: what may be one is asked each time.
+        if let Some(None) = self.open.get(link).filter(|_| !may_be_model) {
+            return None;
         }
         let seen = stat()?;
         let answer = self.by_stat(&seen);
-        if answer.is_none() && !link.ends_with(DELETED) && (self.is_model)(OsStr::from_bytes(link)) {
-            self.discover(Path::new(OsStr::from_bytes(link)), &seen);
+        if answer.is_none() && may_be_model && !link.ends_with(DELETED) {
+            let path = Path::new(OsStr::from_bytes(link));
+            let here = std::fs::metadata(path).ok();
+            self.discover_from(pid, path, here.as_ref(), &seen);
         }
         if self.open.len() >= MOST_REMEMBERED {
             self.open.clear();
@@ -203,6 +235,13 @@ impl Identities {
 
     fn by_stat(&self, seen: &Metadata) -> Option<ArtifactId> {
         self.by_inode.get(&(seen.dev(), seen.ino())).copied()
+    }
+
+    /// A file that a process sees by this path: where the path leads to another from here, it is looked at through the
+    /// process's own view.
+    fn discover_from(&mut self, pid: Pid, path: &Path, here: Option<&Metadata>, seen: &Metadata) {
+        let same = here.is_some_and(|here| (here.dev(), here.ino()) == (seen.dev(), seen.ino()));
+        if same { self.discover(path, seen) } else { self.discover(&in_view_of(pid, path), seen) }
     }
 
     fn discover(&mut self, path: &Path, seen: &Metadata) {

@@ -25,6 +25,7 @@ use crate::metric::Metric;
 use crate::probe::stream::MapRecord;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
+use crate::sys::cache::length_as_known;
 pub(crate) use identity::Identities;
 
 /// What a look at the mappings found.
@@ -363,8 +364,10 @@ impl MappingProbe {
         let at = Mono::now();
         let cost = at.since(begin);
         let unread = watched.unread_before(at);
+        // What was mapped of an artifact that is new to the set may have been so at any reading before, and not been seen.
+        let ever = watched.born_after.map(|since| at.since(since));
+        let knew = std::mem::replace(&mut watched.knew, artifacts.len());
         (watched.read_at, watched.cost_ns, watched.wanted) = (Some(begin), cost, false);
-        watched.knew = artifacts.len();
         watched.unread = match outcome {
             // The tree will tell its end.
             Ok(()) | Err(Unread::Gone) => None,
@@ -381,6 +384,7 @@ impl MappingProbe {
                 };
                 // It cannot have been so while it was known to be otherwise.
                 let since = watched.holdings.get(artifact).map(|before| at.since(before.seen));
+                let unread = if artifact.0 < knew { unread } else { ever };
                 tell(what, since.or(unread).min(unread.or(since)));
                 self.stale = true;
             }
@@ -431,7 +435,7 @@ impl MappingProbe {
         for entry in entries.flatten() {
             let path = entry.path();
             let Ok(link) = std::fs::read_link(&path) else { continue };
-            let artifact = self.identities.of_descriptor(link.as_os_str(), || std::fs::metadata(&path).ok());
+            let artifact = self.identities.of_descriptor(key.pid, link.as_os_str(), || std::fs::metadata(&path).ok());
             if let Some(artifact) = artifact.filter(|artifact| watched.opened.insert(*artifact)) {
                 let at = Mono::now();
                 self.opened.insert(artifact);
@@ -500,6 +504,7 @@ fn holdings(
     let mut parts: BTreeMap<ArtifactId, Parts> = BTreeMap::new();
     // Neighbours are mostly parts of one file.
     let mut last: Option<(Mapping<'_>, Option<ArtifactId>)> = None;
+    let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
     for mapping in Mapping::all(text).filter(Mapping::is_of_file) {
         let artifact = match &last {
             Some((before, answer)) if before.inode == mapping.inode && before.path == mapping.path => *answer,
@@ -507,8 +512,9 @@ fn holdings(
         };
         last = Some((mapping, artifact));
         let Some((id, file)) = artifact.and_then(|id| Some((id, artifacts.get(id.0)?))) else { continue };
-        // A mapping goes to the end of a page, the file may end before.
-        let end = mapping.offset.saturating_add(mapping.end - mapping.start).min(file.size);
+        // A mapping goes to the end of a page or beyond, the file may end before; it may have been cut short or have grown.
+        let size = *sizes.entry(id).or_insert_with(|| length_as_known(&file.file).unwrap_or(file.size));
+        let end = mapping.offset.saturating_add(mapping.end - mapping.start).min(size);
         let (ranges, permissions, places) = parts.entry(id).or_default();
         ranges.push(mapping.offset.min(end)..end);
         let Mapping { start, end, offset, device, inode, .. } = mapping;

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 
 use stagemark_fixtures::models::Fill;
 
-use crate::bench::{Bench, MIB, Model, word};
+use crate::bench::{Bench, MIB, Model, PAGE, word};
 use crate::claim::Claim;
 use crate::harness::Case;
 use crate::needs::Need;
@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     Case::new("deleted_then_mapped", deleted_then_mapped),
     Case::new("truncated_while_mapped", truncated),
     Case::new("replaced_while_mapped", replaced),
+    Case::new("replaced_before_it_is_mapped", replaced_before),
     Case::new("grown_while_mapped", grown),
     Case::new("links_to_one_inode_counted_once", links),
     Case::new("links_discovered_counted_once", links_discovered),
@@ -77,6 +78,27 @@ fn replaced(bench: &Bench) -> Vec<Claim> {
     let run = run(bench, &model, &script);
     let mut claims = run.mapped("after", model.size, model.payload).to_vec();
     claims.push(run.resident("after", 16 * MIB, 0));
+    claims
+}
+
+fn replaced_before(bench: &Bench) -> Vec<Claim> {
+    let model = bench.model(32 * MIB, Fill::Pattern);
+    let other = Model::write(bench.path("other.safetensors"), 16 * MIB, Fill::Sparse).warm();
+    let (path, new) = (word(&model.path), word(&other.path));
+    let script = format!(
+        "rename {new} {path}\n open g {path}\n map m g 0 8M shared ro\n touch m 0 8M\n hold 700\n mark mapped\n"
+    );
+    // Declared is the file that had the name: nothing of it is mapped.
+    let declared = run(bench, &model, &script);
+    let mut claims = declared.mapped("mapped", 0, 0).to_vec();
+    claims.push(declared.within("mapped", "resident_payload_bytes", 0..=0));
+    // Where files join the set as they are found, the one that has the name now does.
+    let model = bench.model(32 * MIB, Fill::Pattern);
+    let other = Model::write(bench.path("other.safetensors"), 16 * MIB, Fill::Sparse).warm();
+    let run = bench.acts(&format!("open f {path}\n{script}")).run();
+    claims.extend(run.mapped("mapped", 8 * MIB, 8 * MIB - PAGE));
+    // The old one was open for a moment: it may have been found, too.
+    claims.push(run.within("mapped", "payload_bytes", other.payload..=other.payload + model.payload));
     claims
 }
 
