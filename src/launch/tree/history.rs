@@ -177,6 +177,12 @@ impl History {
                 if code.is_some() || signal.is_some() {
                     self.statuses.insert(*pid, (at, *code, *signal));
                 }
+                // Of a number that is given again and again, the sweep saw one of those ends.
+                let since = Mono(at.0.saturating_sub(window.unwrap_or(u64::MAX)));
+                let ended_then = |life: &Life| life.ended.is_some_and(|ended| ended >= since && ended <= at);
+                if self.lives.get(pid).is_some_and(|lives| lives.iter().any(ended_then)) {
+                    return;
+                }
                 let life = self.of(*pid, at, window);
                 if life.as_ref().is_some_and(|life| life.ended.is_some()) {
                     return;
