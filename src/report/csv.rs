@@ -158,8 +158,13 @@ mod tests {
             begin: None,
             mark: Some((At(5), None, mark)),
         };
-        let mut host = HostAccount::default();
-        host.swap = Some(1);
+        // Its parts are private to it.
+        #[allow(clippy::field_reassign_with_default)]
+        let host = {
+            let mut host = HostAccount::default();
+            host.swap = Some(1);
+            host
+        };
         let row = StageRow {
             outcome,
             sampled: None,

@@ -282,6 +282,7 @@ mod tests {
             }),
             What::Absent { metric: Metric::ReadBytes, reason: "denied".into() },
             What::Present { metric: Metric::ReadBytes },
+            What::PeaksReset {},
             What::warning("full"),
             What::Exit { pid: 7, code: Some(0), signal: None },
         ];

@@ -19,7 +19,6 @@ fn run(samples: &[(i64, &[(Metric, u64)])], events: &[(i64, What)]) -> Run {
         details: Vec::new(),
         tensors: None,
         gaps: Vec::new(),
-        tensors: None,
     }
 }
 
