@@ -1,5 +1,6 @@
 //! The cases, a module a subject.
 
+mod faults;
 mod files;
 mod filesystems;
 mod frame;
@@ -23,6 +24,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         filesystems::CASES,
         mappings::CASES,
         files::CASES,
+        faults::CASES,
         readers::CASES,
         paths::CASES,
         kernel::CASES,
