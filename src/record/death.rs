@@ -268,6 +268,18 @@ mod tests {
     }
 
     #[test]
+    fn one_too_short_for_a_look_is_not_taken_for_the_one_that_was_killed() {
+        let mut watch = DeathWatch::begin();
+        watch.met.extend([7, 9]);
+        let gone =
+            |pid, code| Event { at: At(1), uncertainty_ns: Some(0), what: What::Gone { pid, code, signal: None } };
+        for event in [gone(8, None), gone(7, None), gone(9, Some(1)), gone(7, None)] {
+            watch.event(&event);
+        }
+        assert_eq!(watch.vanished, [(At(1), 7)]);
+    }
+
+    #[test]
     fn causes_are_told_apart() {
         let calm = [group(HOST, 9, 9, None, None)];
         assert_eq!(by_signal(libc::SIGKILL, &calm), "SIGKILL, sender not known; no oom_kill rose");

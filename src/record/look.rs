@@ -114,6 +114,8 @@ impl Probes {
         self.hear_kernel(artifacts, swept, &mut sightings);
         let mut readings =
             vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
+        // And again before their maps are: one that ended meanwhile did so when its record says.
+        self.hear_kernel(artifacts, Vec::new(), &mut sightings);
         readings.push(self.available.read());
         if let Closeness::Glance = closeness {
             readings.push(self.around.glance(artifacts, began));
