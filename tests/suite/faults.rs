@@ -260,6 +260,9 @@ fn one_in_none_is_wrong_usage_and_one_in_very_many_is_not() {
         assert!(!bench.folder().path.exists());
     }
     let bench = Bench::new();
+    let output = finish(&mut bench.command(&["--faults", "7"], "mmap-lazy"));
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("with an equals sign: --faults=7"), "{output:?}");
     let run = bench.run(&["--faults=1000000000"], "read-heap");
     let samples = &run.json()["faults"];
     assert_eq!(samples["asked"], 1_000_000_000);
