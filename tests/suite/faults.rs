@@ -287,7 +287,8 @@ fn where_the_events_are_refused_the_run_goes_on_and_says_why() {
     assert!(why.contains("descriptors"), "{why}");
     assert!(run.rows("faults.csv").is_empty());
     for row in run.rows("tensors.csv") {
-        assert!(number(&row, "resident_first_response") > 0);
+        // Where others have the CPU the time for a mark may be over before a tensor is come to.
+        assert_ne!(row["resident_first_response"], "0");
         let absent = ["first_touched_at_most_ns", "first_touched_pid", "minor_sampled", "faults_estimate"];
         assert!(absent.iter().all(|column| row[*column].is_empty()), "{row:?}");
     }
