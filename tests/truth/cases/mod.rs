@@ -1,5 +1,10 @@
 //! The cases, a module a subject.
 
+mod account;
+mod bounds;
+mod deaths;
+mod events;
+mod eviction;
 mod files;
 mod filesystems;
 mod frame;
@@ -8,8 +13,11 @@ mod lines;
 mod loads;
 mod mappings;
 mod paths;
+mod peaks;
+mod ranks;
 mod readers;
 mod trees;
+mod verdicts;
 
 use crate::harness::Case;
 
@@ -26,6 +34,14 @@ pub fn all() -> impl Iterator<Item = Case> {
         readers::CASES,
         paths::CASES,
         kernel::CASES,
+        peaks::CASES,
+        account::CASES,
+        events::CASES,
+        verdicts::CASES,
+        eviction::CASES,
+        bounds::CASES,
+        ranks::CASES,
+        deaths::CASES,
     ];
     subjects.into_iter().flatten().copied()
 }
