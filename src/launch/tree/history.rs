@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::{Sighting, Tree};
+use super::{Process, Sighting, Tree};
 use crate::clock::Mono;
 use crate::event::{Pid, What, text_of};
 use crate::proc::text;
@@ -84,6 +84,9 @@ type Status = (Mono, Option<i32>, Option<i32>);
 const TRIES: u32 = 3;
 /// What has ended is remembered for so long.
 const REMEMBERED_NS: u64 = 5_000_000_000;
+/// A process shows itself some time before its birth is recorded, and still for some time after its end was: it may lose
+/// the CPU in between (copy_process, kernel/fork.c; do_exit, kernel/exit.c). A number is not given twice in that time.
+const SLACK_NS: u64 = 1_000_000_000;
 /// Forgetting is done every so many sweeps.
 const FORGET_EVERY: u64 = 64;
 
@@ -115,9 +118,15 @@ impl History {
 
     /// The life that something belongs to which was so at `at`, and not yet `window` before.
     fn of(&mut self, pid: Pid, at: Mono, window: Option<u64>) -> Option<&mut Life> {
-        let since = Mono(at.0.saturating_sub(window.unwrap_or(u64::MAX)));
+        let since = beginning(at, window);
         let life = self.lives.get_mut(&pid)?.iter_mut().rev().find(|life| life.born <= at)?;
         life.ended.is_none_or(|ended| ended >= since).then_some(life)
+    }
+
+    /// Whether a birth was recorded soon after.
+    fn is_born_after(&self, pid: Pid, at: Mono) -> bool {
+        let soon = |life: &Life| life.born > at && life.born.since(at) <= SLACK_NS;
+        self.lives.get(&pid).is_some_and(|lives| lives.iter().any(soon))
     }
 
     fn begin(&mut self, pid: Pid, life: Life) {
@@ -128,11 +137,12 @@ impl History {
         self.told.push((at, Some(0), what));
     }
 
-    fn forget(&mut self, now: Mono) {
+    fn forget(&mut self, now: Mono, is_there: impl Fn(Pid) -> bool) {
         let is_old = |at: Mono| now.since(at) > REMEMBERED_NS;
         self.statuses.retain(|_, (at, _, _)| !is_old(*at));
-        self.lives.retain(|_, lives| {
-            lives.retain(|life| !life.ended.is_some_and(is_old));
+        self.lives.retain(|pid, lives| {
+            // What a sweep will yet tell of one that nobody has waited for was told.
+            lives.retain(|life| !life.ended.is_some_and(is_old) || is_there(*pid));
             !lives.is_empty()
         });
     }
@@ -154,14 +164,16 @@ impl History {
         let (at, window, what) = &sighting;
         let (at, window) = (*at, *window);
         match what {
-            What::Born { pid, .. } => match self.of(*pid, at, window) {
-                Some(_) => {}
-                None if again => {
-                    self.begin(*pid, Life::new(at, None));
-                    self.told.push(sighting);
+            What::Born { pid, .. } => {
+                if self.of(*pid, at, window).is_some() || self.is_born_after(*pid, at) {
+                    return;
                 }
-                None => self.held.push((sweep, sighting)),
-            },
+                if !again {
+                    return self.held.push((sweep, sighting));
+                }
+                self.begin(*pid, Life::new(at, None));
+                self.told.push(sighting);
+            }
             What::Exec { pid, .. } => {
                 let known = self.of(*pid, at, window).is_some_and(|life| {
                     let since = at.0.saturating_sub(window.unwrap_or(u64::MAX));
@@ -178,7 +190,7 @@ impl History {
                     self.statuses.insert(*pid, (at, *code, *signal));
                 }
                 // Of a number that is given again and again, the sweep saw one of those ends.
-                let since = Mono(at.0.saturating_sub(window.unwrap_or(u64::MAX)));
+                let since = beginning(at, window);
                 let ended_then = |life: &Life| life.ended.is_some_and(|ended| ended >= since && ended <= at);
                 if self.lives.get(pid).is_some_and(|lives| lives.iter().any(ended_then)) {
                     return;
@@ -198,6 +210,11 @@ impl History {
             _ => self.told.push(sighting),
         }
     }
+}
+
+/// From when on a life may have ended that a sweep saw something of at `at`, and not yet `window` before.
+fn beginning(at: Mono, window: Option<u64>) -> Mono {
+    Mono(at.0.saturating_sub(window.unwrap_or(u64::MAX)).saturating_sub(SLACK_NS))
 }
 
 impl Tree {
@@ -262,7 +279,7 @@ impl Tree {
         self.tell_execs(&mut history, false);
         self.tell_endings(&mut history, false);
         if history.sweeps % FORGET_EVERY == FORGET_EVERY - 1 {
-            history.forget(Mono::now());
+            history.forget(Mono::now(), |pid| self.processes.contains_key(&pid));
         }
         let told = std::mem::take(&mut history.told);
         self.history = Some(history);
@@ -374,7 +391,9 @@ impl Tree {
                 history.endings.push(ending);
                 continue;
             }
-            let still_there = self.processes.get(&pid).is_some_and(|process| !process.has_ended);
+            // One that is on its way out has given its memory back before its end was recorded.
+            let goes_on = |process: &Process| !process.has_ended && process.stat.image.is_there();
+            let still_there = self.processes.get(&pid).is_some_and(goes_on);
             if status.is_none()
                 && still_there
                 && sweep < history.sweeps
@@ -513,6 +532,28 @@ mod tests {
         // A stranger's child is none of the tree's.
         let stranger = (Mono(400), LifeRecord::Fork { pid: 7, parent: 1_000_000_009 });
         assert!(tree.merge([stranger, end(401, 7)], vec![]).is_empty());
+    }
+
+    #[test]
+    fn a_sweep_that_sees_a_birth_before_its_record_or_an_end_after_it_tells_nothing_new() {
+        let mut tree = tree();
+        tree.count_sweep();
+        assert!(tree.merge([], vec![born(190, 90, CHILD)]).is_empty());
+        tree.count_sweep();
+        assert_eq!(tree.merge([fork(200, CHILD)], vec![]), [born(200, 0, CHILD)]);
+        // Its end was recorded before a sweep to which it was still there.
+        assert!(tree.merge([end(300, CHILD)], vec![]).is_empty());
+        tree.count_sweep();
+        assert_eq!(tree.merge([], vec![]), [gone(300, 0, CHILD, None)]);
+        for _ in 0..2 {
+            tree.count_sweep();
+            assert!(tree.merge([], vec![gone(500, 190, CHILD, Some(0))]).is_empty());
+        }
+        // Nor is one born again that a sweep met late on its way out.
+        tree.count_sweep();
+        assert!(tree.merge([], vec![born(600, 90, CHILD), gone(600, 90, CHILD, Some(0))]).is_empty());
+        tree.count_sweep();
+        assert!(tree.merge([], vec![]).is_empty() && tree.settle().is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod bounds;
 mod deaths;
 mod events;
 mod eviction;
+mod faults;
 mod files;
 mod filesystems;
 mod frame;
@@ -31,6 +32,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         filesystems::CASES,
         mappings::CASES,
         files::CASES,
+        faults::CASES,
         readers::CASES,
         paths::CASES,
         kernel::CASES,
