@@ -1,5 +1,10 @@
 //! The cases, a module a subject.
 
+mod account;
+mod bounds;
+mod deaths;
+mod events;
+mod eviction;
 mod faults;
 mod files;
 mod filesystems;
@@ -9,8 +14,11 @@ mod lines;
 mod loads;
 mod mappings;
 mod paths;
+mod peaks;
+mod ranks;
 mod readers;
 mod trees;
+mod verdicts;
 
 use crate::harness::Case;
 
@@ -28,6 +36,14 @@ pub fn all() -> impl Iterator<Item = Case> {
         readers::CASES,
         paths::CASES,
         kernel::CASES,
+        peaks::CASES,
+        account::CASES,
+        events::CASES,
+        verdicts::CASES,
+        eviction::CASES,
+        bounds::CASES,
+        ranks::CASES,
+        deaths::CASES,
     ];
     subjects.into_iter().flatten().copied()
 }
