@@ -123,8 +123,11 @@ impl StageTable {
                 (Some(index), Some(before)) => of_run.span(before, index, at),
                 (None, _) => Vec::new(),
             };
+            let work = index.map(|index| {
+                let first = before.and_then(|before| before.sample).map_or(0, |last| last + 1).min(index);
+                Work::of(&run.meta, previous, &values, &run.samples[..=index], first)
+            });
             before = Some(Before { at, sample: index });
-            let work = sample.map(|_| Work::of(&run.meta, previous, &values));
             let host = sample.map(|sample| processes.account(sample, &run.meta.artifacts)).unwrap_or_default();
             problems.extend(host::contradiction(&outcome.stage, &values, &host));
             rows.push(StageRow {

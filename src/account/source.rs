@@ -21,6 +21,7 @@
 use crate::host::storage::{Boundary, Kind};
 use crate::metric::{Metric, Values};
 use crate::run::Meta;
+use crate::sample::Sample;
 
 /// Where it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +104,24 @@ impl Behind {
 /// Less than this is a program's own.
 const LITTLE: u64 = 1 << 20;
 
-/// The verdict on an interval, from the values at its ends.
-pub fn verdict(before: &Values, now: &Values, behind: &Behind) -> Verdict {
+/// By how much the file pages of the tree grew while it mapped payload, over these samples: what it held before it mapped
+/// any is a program's own. `before` is what it held at the interval's beginning.
+pub fn touched(before: &Values, samples: &[Sample]) -> Option<u64> {
+    let mut base = before.get(Metric::RssFileBytes)?;
+    let mut most = None;
+    for values in samples.iter().map(|sample| &sample.values) {
+        let Some(held) = values.get(Metric::RssFileBytes) else { continue };
+        match values.get(Metric::MappedPayloadBytes) {
+            Some(1..) => most = most.max(Some(held.saturating_sub(base))),
+            // When the tree has ended it maps nothing, and what it did is not undone.
+            _ => base = base.max(held),
+        }
+    }
+    most.or(Some(0))
+}
+
+/// The verdict on an interval, from the values at its ends and what was [`touched`] in it.
+pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, behind: &Behind) -> Verdict {
     use Metric::*;
     let unknown = |reason: &str| Verdict::of(DataFrom::Unknown, reason.to_owned());
     let Some(payload) = now.get(PayloadBytes).filter(|payload| *payload > 0) else {
@@ -121,15 +138,15 @@ pub fn verdict(before: &Values, now: &Values, behind: &Behind) -> Verdict {
     let some = LITTLE.max(payload / 100);
     let came = is.saturating_sub(was);
     // What the tree visibly used: pages of files that it maps, as far as they can be payload, and bytes that it read.
-    let mapped = now.get(MappedPayloadBytes).unwrap_or(0);
-    let touched = grew(RssFileBytes).unwrap_or(0).min(mapped).min(is);
+    let grown = touched;
+    let touched = touched.unwrap_or(0).min(is);
     let asked = grew(RcharBytes).unwrap_or(0).min(payload);
     let used = touched.max(asked);
     let figures = format!(
-        "of {payload} bytes {was} were resident before and {is} after; the tree asked for {} by read(2), and its mapped \
-         file pages grew by {}; {} grew by {read}",
+        "of {payload} bytes {was} were resident before and {is} after; the tree asked for {} by read(2), and its file \
+         pages grew by {} while it mapped payload; {} grew by {read}",
         grew(RcharBytes).map_or_else(|| "an unknown number".to_owned(), |bytes| bytes.to_string()),
-        grew(RssFileBytes).map_or_else(|| "an unknown number".to_owned(), |bytes| bytes.to_string()),
+        grown.map_or_else(|| "an unknown number".to_owned(), |bytes| bytes.to_string()),
         counter.name(),
     );
     let say = |from: Option<DataFrom>, what: &str| Verdict::of(from, format!("{what}: {figures}"));
@@ -188,6 +205,7 @@ pub fn verdict(before: &Values, now: &Values, behind: &Behind) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::At;
     use Metric::*;
 
     const MIB: u64 = 1 << 20;
@@ -209,7 +227,8 @@ mod tests {
     }
 
     fn from(before: &Values, now: &Values, behind: &Behind) -> Option<DataFrom> {
-        let verdict = verdict(before, now, behind);
+        let touched = touched(before, &[Sample { t: At(1), late_ns: 0, cost_ns: 0, values: now.clone() }]);
+        let verdict = verdict(before, now, touched, behind);
         assert!(!verdict.reason.is_empty());
         verdict.from
     }
@@ -241,6 +260,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_touched_is_counted_from_the_mapping_on_and_stays() {
+        let at = |mapped: u64, held: u64| {
+            let mut values = end(0, held, 0, 0);
+            values.set(MappedPayloadBytes, mapped * MIB);
+            Sample { t: At(1), late_ns: 0, cost_ns: 0, values }
+        };
+        let samples = [at(0, 2), at(0, 7), at(256, 9), at(256, 260), at(0, 0)];
+        assert_eq!(touched(&end(0, 0, 0, 0), &samples), Some(253 * MIB));
+        assert_eq!(touched(&end(0, 0, 0, 0), &samples[..2]), Some(0), "libraries are no payload");
+        assert_eq!(touched(&Values::ABSENT, &samples), None);
+    }
+
+    #[test]
     fn where_no_counter_tells() {
         let fuse = Behind::Nothing("/models (fuse.sshfs)".to_owned());
         let cases = [
@@ -253,7 +285,7 @@ mod tests {
         for (case, before, now, wanted) in cases {
             assert_eq!(from(&before, &now, &fuse), wanted, "{case}");
         }
-        let reason = verdict(&end(0, 0, 0, 0), &end(256, 264, 1, 0), &fuse).reason;
+        let reason = verdict(&end(0, 0, 0, 0), &end(256, 264, 1, 0), Some(264 * MIB), &fuse).reason;
         assert!(reason.contains("fuse.sshfs") && reason.contains("268435456"), "{reason}");
     }
 
@@ -273,7 +305,7 @@ mod tests {
         for missing in [PayloadBytes, ResidentPayloadBytes, ReadBytes] {
             let mut now = end(256, 264, 1, 260);
             now.set(missing, None);
-            let verdict = verdict(&end(0, 0, 0, 0), &now, &Behind::ReadBytes);
+            let verdict = verdict(&end(0, 0, 0, 0), &now, None, &Behind::ReadBytes);
             assert_eq!(verdict.from, Some(DataFrom::Unknown));
             assert!(verdict.reason.contains("not known"));
         }

@@ -1,10 +1,11 @@
 //! Where the data of an interval came from, and what the counters up to its end may lack.
 
 use crate::account::StageRow;
-use crate::account::source::{self, Behind, Verdict};
+use crate::account::source::{self, Behind, Verdict, touched};
 use crate::account::unaccounted;
 use crate::metric::{Metric, Values};
 use crate::run::Meta;
+use crate::sample::Sample;
 
 /// One mark's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,13 +20,15 @@ pub struct Work {
 
 impl Work {
     /// Of the mark whose values these are.
-    pub fn of(meta: &Meta, previous: Option<&StageRow>, values: &Values) -> Work {
+    ///
+    /// `samples` are all from start to it; those from `first` on belong to the interval since the previous mark.
+    pub fn of(meta: &Meta, previous: Option<&StageRow>, values: &Values, samples: &[Sample], first: usize) -> Work {
         let behind = Behind::of(meta);
         let start = at_start(meta, values);
         let before = previous.map_or(&start, |previous| &previous.values);
         Work {
-            source: Some(source::verdict(before, values, &behind)),
-            source_from_start: Some(source::verdict(&start, values, &behind)),
+            source: Some(source::verdict(before, values, touched(before, &samples[first..]), &behind)),
+            source_from_start: Some(source::verdict(&start, values, touched(&start, samples), &behind)),
             unaccounted_faults_low: unaccounted::faults_low(values),
             unaccounted_cpu_high_ns: unaccounted::cpu_high_ns(values),
         }

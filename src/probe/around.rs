@@ -60,7 +60,9 @@ impl Around {
     /// Why those metrics are not in every sample that are known in others. Said once for a run, and not as something
     /// that happened: it would happen all the time.
     pub fn between(&self) -> impl Iterator<Item = (Metric, &'static str)> {
-        let slow = SLOW.map(|metric| (metric, "read ten times a second and at marks: the samples between have none"));
+        let slow = SLOW.map(|metric| {
+            (metric, "read ten times a second and in the closer look at a mark: other samples have none")
+        });
         let dear = "dear to read on this host: read once a second and at marks";
         let dear = storage::METRICS.map(|metric| (metric, dear)).into_iter().filter(|_| self.storage.was_dear());
         slow.into_iter().chain(dear)

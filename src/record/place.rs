@@ -29,9 +29,37 @@ pub fn nothing_opened<'a>(argvs: impl IntoIterator<Item = &'a [String]>, named: 
     format!("{what} was seen opened in this process tree: {place}")
 }
 
+/// So many processes are named.
+const NAMED: usize = 4;
+
+/// What to tell of processes that outlived the command, by their names; `stopped` says whether they were sent SIGTERM, as
+/// the command was. `None` where there are none.
+pub fn survivors(names: &[String], stopped: bool) -> Option<String> {
+    let (first, rest) = names.split_at(names.len().min(NAMED));
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    let who = match names.len() {
+        0 => return None,
+        1 => format!("{} outlived the command", first[0]),
+        _ => format!("{}{more} outlived the command", first.join(", ")),
+    };
+    Some(match stopped {
+        true => format!("{who}, and was sent SIGTERM too (--then stop)"),
+        false => format!("{who}: what it does from then on is not in this run"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn survivors_are_named_up_to_a_number() {
+        let names: Vec<String> = (1..=6).map(|pid| format!("process {pid} (x)")).collect();
+        assert_eq!(survivors(&[], true), None);
+        assert!(survivors(&names[..1], false).unwrap().starts_with("process 1 (x) outlived the command: what"));
+        let told = survivors(&names, true).unwrap();
+        assert!(told.contains("process 4 (x) and 2 more outlived") && told.contains("SIGTERM"), "{told}");
+    }
 
     #[test]
     fn a_client_is_told_where_the_prefix_belongs() {

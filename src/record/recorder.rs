@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+
 use super::absence::Absence;
 use super::cost::Meter;
 use super::death::DeathWatch;
@@ -25,7 +27,7 @@ use crate::clock::{At, Clock, Mono};
 use crate::event::{ArtifactId, Event, Evidence, Found, Pid, What};
 use crate::host::Mounts;
 use crate::launch::Control;
-use crate::launch::tree::Sighting;
+use crate::launch::tree::{Process, ProcessKey, Sighting};
 use crate::metric::Metric;
 use crate::run::meta::{Absent, ArtifactMeta, Cost, Exit};
 use crate::run::{LoggedLine, Meta, Scope};
@@ -264,6 +266,7 @@ impl Recorder {
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
         }
         self.meta.death = self.deaths.conclude(&self.meta, self.last_alive);
+        self.survivors();
         self.tell_absences();
         for (index, artifact) in self.meta.artifacts.iter_mut().enumerate() {
             artifact.trust = self.probes.residency.trust(ArtifactId(index)).unwrap_or(artifact.trust.clone());
@@ -276,6 +279,26 @@ impl Recorder {
         self.meta.cost = Some(self.cost());
         self.write_meta();
         Recorded { folder: self.folder, meta: self.meta }
+    }
+
+    /// Processes of the launch that outlive the command. What is stopped at the stopping event is all of it.
+    fn survivors(&mut self) {
+        let left: Vec<ProcessKey> = self.probes.tree.live();
+        let mut names = Vec::new();
+        for key in left {
+            // It may have ended since the last look.
+            if !self.probes.tree.reread(key).is_some_and(|stat| !stat.has_ended()) {
+                continue;
+            }
+            names.extend(self.probes.tree.process(key.pid).map(Process::label));
+            if self.stopped {
+                // Whoever ended meanwhile needs no signal.
+                let _ = kill(nix::unistd::Pid::from_raw(key.pid), Signal::SIGTERM);
+            }
+        }
+        if let Some(text) = place::survivors(&names, self.stopped) {
+            self.happened(Mono::now(), Some(0), What::Warning { text });
+        }
     }
 
     /// What the kernel's records leave to be told, and how far they went.
@@ -296,8 +319,9 @@ impl Recorder {
 
     /// Puts every metric that was absent at some time into `run.json`, beside those that nothing could fill.
     fn tell_absences(&mut self) {
-        let at_marks =
-            Metric::levels().filter(|metric| !metric.is_gauge()).map(|metric| (metric, "looked at at marks only"));
+        let why =
+            "looked at in the closer look at a mark only; beside a mapping the sample is taken at once, without one";
+        let at_marks = Metric::levels().filter(|metric| !metric.is_gauge()).map(|metric| (metric, why));
         let owned = |(metric, reason): (Metric, &str)| Absent { metric, reason: reason.to_owned() };
         let ever = self.absence.ever().map(owned);
         let by_design = at_marks.chain(self.probes.around.between()).map(|(metric, reason)| owned((metric, reason)));
