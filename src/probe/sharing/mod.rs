@@ -5,9 +5,9 @@
 //!
 //! - Who may share anonymous memory at all? Only processes that were forked from one another without an exec between:
 //!   a *family*, told by where the parts of its program lie in memory (`/proc/PID/stat`). Free.
-//! - How far do mappings reach? What is mapped bounds what can be resident through it (`/proc/PID/maps`, in [`extents`]).
+//! - How far do mappings reach? What is mapped bounds what can be resident through it (`/proc/PID/maps`, in `extents`).
 //!   About 1 µs a mapping.
-//! - How much is each process's share? PSS (`/proc/PID/smaps_rollup`, in [`proportional`]). The kernel walks the page
+//! - How much is each process's share? PSS (`/proc/PID/smaps_rollup`, in `proportional`). The kernel walks the page
 //!   tables with the target's mmap lock held for reading, some 15 ns a page: what would not fit is not begun.
 //!
 //! Looks at nothing on a tick, and never waits for a target: what the kernel makes it wait for is in the cost of a mark.
