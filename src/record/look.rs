@@ -107,7 +107,10 @@ impl Probes {
             // What was lost before a mark is to be known at it.
             kernel.count();
         }
-        let swept = self.tree.sweep(began);
+        let swept = match closeness {
+            Closeness::Glance => self.tree.glance(began),
+            _ => self.tree.sweep(began),
+        };
         let faults = self.counters.faults();
         let mut sightings = Vec::new();
         // Before the processes are read: who came and went unseen takes their bound away.

@@ -65,8 +65,8 @@ impl Births {
         self.storm
     }
 
-    /// What to probe now.
-    pub fn look(&mut self, now: Mono, buffer: &mut Buffer) -> Numbers {
+    /// What to probe now. `may_list`: whether there is time for a listing.
+    pub fn look(&mut self, now: Mono, may_list: bool, buffer: &mut Buffer) -> Numbers {
         let mut numbers = Numbers::default();
         let newest = self.load.read(buffer).ok().and_then(last_pid);
         match (self.last, newest) {
@@ -88,7 +88,7 @@ impl Births {
             (None, newest) => self.last = newest,
         }
         let since = now.since(self.listed_at);
-        if (self.storm && since >= STORM_PERIOD_NS) || since >= self.net_period_ns {
+        if may_list && ((self.storm && since >= STORM_PERIOD_NS) || since >= self.net_period_ns) {
             let in_use = list();
             if self.storm {
                 // A storm's numbers cannot wait, nor can it be said which are fresh: all that lie in between.
@@ -194,11 +194,11 @@ mod tests {
         let mut births = Births::after(std::process::id() as Pid);
         let mut buffer = Buffer::new();
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let numbers = births.look(Mono::now(), &mut buffer);
+        let numbers = births.look(Mono::now(), true, &mut buffer);
         child.wait().unwrap();
         assert!(numbers.given >= 1);
         assert!(numbers.fresh.contains(&(child.id() as Pid)), "{numbers:?}");
-        assert!(births.look(Mono::now(), &mut buffer).fresh.iter().all(|pid| !numbers.fresh.contains(pid)));
+        assert!(births.look(Mono::now(), true, &mut buffer).fresh.iter().all(|pid| !numbers.fresh.contains(pid)));
         assert!(numbers.in_use.is_some(), "the first look lists");
     }
 }

@@ -172,6 +172,16 @@ impl Tree {
     /// for how long before it cannot have been so. A zombie counts as gone, and its status is known where the kernel
     /// shows it.
     pub fn sweep(&mut self, now: Mono) -> Vec<Sighting> {
+        self.sweep_over(now, true)
+    }
+
+    /// The same without the safety net: what got its number outside the cycle, or among too many others, is left to the
+    /// next sweep.
+    pub fn glance(&mut self, now: Mono) -> Vec<Sighting> {
+        self.sweep_over(now, false)
+    }
+
+    fn sweep_over(&mut self, now: Mono, with_net: bool) -> Vec<Sighting> {
         self.count_sweep();
         self.drop_excluded();
         if self.root_is_new() {
@@ -181,7 +191,7 @@ impl Tree {
             self.revisit(pid);
         }
         self.collect_finals();
-        let numbers = self.births.look(now, &mut self.buffer);
+        let numbers = self.births.look(now, with_net, &mut self.buffer);
         if let Some(in_use) = &numbers.in_use {
             let in_use: HashSet<Pid> = in_use.iter().copied().collect();
             self.foreign.retain(|pid| in_use.contains(pid));
@@ -196,10 +206,10 @@ impl Tree {
         let fresh = self.fresh.len();
         let mut candidates = numbers.fresh;
         candidates.extend(self.undecided.iter().map(|(pid, _)| *pid));
-        candidates.extend({
+        if with_net {
             let Tree { births, processes, foreign, .. } = self;
-            births.next_listed(|pid| !processes.contains_key(&pid) && !foreign.contains(&pid))
-        });
+            candidates.extend(births.next_listed(|pid| !processes.contains_key(&pid) && !foreign.contains(&pid)));
+        }
         self.adopt(&candidates);
         let met = met_before + fresh - std::mem::take(&mut self.fresh).len();
         self.unmet += given.saturating_sub(met) as u64;
