@@ -284,7 +284,11 @@ fn where_the_events_are_refused_the_run_goes_on_and_says_why() {
     assert!(why.contains("descriptors"), "{why}");
     assert!(run.rows("faults.csv").is_empty());
     for row in run.rows("tensors.csv") {
-        assert!(number(&row, "resident_first_response") > 0);
+        // Where others have the CPU, a mark's time may be over before its tensors are looked at.
+        let looked_at =
+            ["resident_first_response", "resident_exited"].into_iter().filter(|name| !row[*name].is_empty());
+        let resident: Vec<_> = looked_at.map(|name| number(&row, name)).collect();
+        assert!(!resident.is_empty() && resident.iter().all(|bytes| *bytes > 0), "{row:?}");
         let absent = ["first_touched_at_most_ns", "first_touched_pid", "minor_sampled", "faults_estimate"];
         assert!(absent.iter().all(|column| row[*column].is_empty()), "{row:?}");
     }
