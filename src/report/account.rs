@@ -34,7 +34,7 @@ pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
         page.line(&basis(&row.host));
         subsets(page, row);
         available(page, run, row);
-        group(page, row);
+        group(page, row, last);
     }
     let stage = plain(&last.outcome.stage);
     if let Some(sentence) = peak::sentence(run, last, &stage) {
@@ -132,7 +132,8 @@ fn available(page: &mut Page, run: &Run, row: &StageRow) {
     });
 }
 
-fn group(page: &mut Page, row: &StageRow) {
+/// What the launch's own control group is charged at `row`, and its high-water mark up to `last`.
+fn group(page: &mut Page, row: &StageRow, last: &StageRow) {
     let get = |metric| row.values.get(metric).map(units::bytes);
     if let Some(charged) = get(Metric::CgroupBytes) {
         let part = |metric, what| get(metric).map(|bytes| format!("{bytes} {what}"));
@@ -143,6 +144,10 @@ fn group(page: &mut Page, row: &StageRow) {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
         page.line(&format!("The launch's control group is charged {charged}{parts}."));
+    }
+    if let Some(peak) = last.values.get(Metric::CgroupPeakBytes).map(units::bytes) {
+        let stage = plain(&last.outcome.stage);
+        page.line(&format!("The most it was ever charged up to {stage}: {peak}, by the kernel's own mark."));
     }
 }
 

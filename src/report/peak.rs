@@ -41,7 +41,8 @@ fn no_upper_bound(run: &Run, row: &StageRow) -> String {
     }
 }
 
-fn between(peak: Peak) -> String {
+/// Both bounds of a peak that has a high, in one unit.
+pub(super) fn between(peak: Peak) -> String {
     let (low, high) = (peak.low.unwrap_or(0), peak.high.unwrap_or(0));
     let unit = units::byte_unit(high);
     let (from, to) = (units::bytes_in(low, unit), units::bytes_in(high, unit));

@@ -105,16 +105,18 @@ fn data(verdict: Option<&Verdict>, read: Option<u64>, behind: &Behind) -> String
     let verdict = match verdict.map(|verdict| verdict.from) {
         None => "source not known",
         Some(None) => "nothing loaded",
-        Some(Some(DataFrom::Storage)) => "storage",
-        Some(Some(DataFrom::PageCache)) => "page cache",
-        Some(Some(DataFrom::Mixed)) => "storage and page cache",
+        Some(Some(DataFrom::Storage)) => "data from storage",
+        Some(Some(DataFrom::PageCache)) => "data from the page cache",
+        Some(Some(DataFrom::Mixed)) => "data from storage and page cache",
         Some(Some(DataFrom::Unknown)) => "source cannot be told",
     };
+    let from = if *behind == Behind::Mount { "the network mount" } else { "storage" };
     match (read, behind) {
         // What such a mount moves is in no counter: a figure would say that it moved nothing.
-        (_, Behind::Nothing(_)) | (None, _) => format!("data: {verdict}"),
-        (Some(read), Behind::Mount) => format!("{} from the network mount ({verdict})", units::bytes(read)),
-        (Some(read), _) => format!("{} from storage ({verdict})", units::bytes(read)),
+        (_, Behind::Nothing(_)) | (None, _) => verdict.to_owned(),
+        (Some(0), Behind::Mount) => format!("nothing read from {from}, {verdict}"),
+        (Some(0), _) => format!("no disk I/O, {verdict}"),
+        (Some(read), _) => format!("{} read from {from}, {verdict}", units::bytes(read)),
     }
 }
 

@@ -27,6 +27,9 @@
 mod bench;
 mod cases;
 mod claim;
+#[path = "../suite/confine.rs"]
+#[allow(dead_code)]
+mod confine;
 #[path = "../suite/folder.rs"]
 #[allow(dead_code)]
 mod folder;

@@ -55,6 +55,12 @@ impl Launch {
         self
     }
 
+    /// The profiler and all that it starts are refused one system call, with an error.
+    pub fn denied(mut self, call: libc::c_long, errno: i32) -> Launch {
+        crate::confine::deny(&mut self.command, call, errno);
+        self
+    }
+
     #[allow(dead_code)]
     pub fn environment(mut self, name: &str, value: impl AsRef<OsStr>) -> Launch {
         self.command.env(name, value);

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::{Sighting, Tree};
+use super::{Process, Sighting, Tree};
 use crate::clock::Mono;
 use crate::event::{Pid, What, text_of};
 use crate::proc::text;
@@ -48,11 +48,17 @@ struct Life {
     comm: Vec<u8>,
     last_exec: Option<Mono>,
     ended: Option<Mono>,
+    /// A sweep saw it.
+    met: bool,
 }
 
 impl Life {
     fn new(born: Mono, threads: Option<u32>) -> Life {
-        Life { born, threads, comm: Vec::new(), last_exec: None, ended: None }
+        Life { born, threads, comm: Vec::new(), last_exec: None, ended: None, met: false }
+    }
+
+    fn met(self) -> Life {
+        Life { met: true, ..self }
     }
 
     /// Whether every record of it comes here.
@@ -84,6 +90,9 @@ type Status = (Mono, Option<i32>, Option<i32>);
 const TRIES: u32 = 3;
 /// What has ended is remembered for so long.
 const REMEMBERED_NS: u64 = 5_000_000_000;
+/// A process shows itself some time before its birth is recorded, and still for some time after its end was: it may lose
+/// the CPU in between (copy_process, kernel/fork.c; do_exit, kernel/exit.c). A number is not given twice in that time.
+const SLACK_NS: u64 = 1_000_000_000;
 /// Forgetting is done every so many sweeps.
 const FORGET_EVERY: u64 = 64;
 
@@ -100,6 +109,10 @@ pub(super) struct History {
     told: Vec<Sighting>,
     /// Records were lost: a parent that is not known is no stranger.
     lossy: bool,
+    /// Some process took its events off: the births beneath it are not recorded.
+    partial: bool,
+    /// The first that no sweep has met, since the last time that somebody asked.
+    unmet: Option<String>,
     /// What the root was started with, until its first exec was told.
     started: Vec<String>,
 }
@@ -115,9 +128,28 @@ impl History {
 
     /// The life that something belongs to which was so at `at`, and not yet `window` before.
     fn of(&mut self, pid: Pid, at: Mono, window: Option<u64>) -> Option<&mut Life> {
-        let since = Mono(at.0.saturating_sub(window.unwrap_or(u64::MAX)));
+        let since = beginning(at, window);
         let life = self.lives.get_mut(&pid)?.iter_mut().rev().find(|life| life.born <= at)?;
         life.ended.is_none_or(|ended| ended >= since).then_some(life)
+    }
+
+    /// The life whose birth was recorded soon after `at`.
+    fn born_after(&mut self, pid: Pid, at: Mono) -> Option<&mut Life> {
+        let soon = |life: &&mut Life| life.born > at && life.born.since(at) <= SLACK_NS;
+        self.lives.get_mut(&pid)?.iter_mut().find(soon)
+    }
+
+    /// Looks for one that had ended by `swept`, when a sweep began, and that none has met.
+    fn look_for_unmet(&mut self, swept: Mono) {
+        for Ending { at, pid, .. } in &self.endings {
+            let life = self.lives.get(pid).and_then(|lives| lives.iter().rev().find(|life| life.ended == Some(*at)));
+            if let Some(life) = life.filter(|life| !life.met && *at <= swept) {
+                let name = String::from_utf8_lossy(&life.comm);
+                let name = if name.is_empty() { String::new() } else { format!(" ({name})") };
+                self.unmet.get_or_insert(format!("process {pid}{name} was born and gone between two looks"));
+                return;
+            }
+        }
     }
 
     fn begin(&mut self, pid: Pid, life: Life) {
@@ -128,11 +160,12 @@ impl History {
         self.told.push((at, Some(0), what));
     }
 
-    fn forget(&mut self, now: Mono) {
+    fn forget(&mut self, now: Mono, is_there: impl Fn(Pid) -> bool) {
         let is_old = |at: Mono| now.since(at) > REMEMBERED_NS;
         self.statuses.retain(|_, (at, _, _)| !is_old(*at));
-        self.lives.retain(|_, lives| {
-            lives.retain(|life| !life.ended.is_some_and(is_old));
+        self.lives.retain(|pid, lives| {
+            // What a sweep will yet tell of one that nobody has waited for was told.
+            lives.retain(|life| !life.ended.is_some_and(is_old) || is_there(*pid));
             !lives.is_empty()
         });
     }
@@ -154,14 +187,21 @@ impl History {
         let (at, window, what) = &sighting;
         let (at, window) = (*at, *window);
         match what {
-            What::Born { pid, .. } => match self.of(*pid, at, window) {
-                Some(_) => {}
-                None if again => {
-                    self.begin(*pid, Life::new(at, None));
-                    self.told.push(sighting);
+            What::Born { pid, .. } => {
+                if let Some(life) = self.of(*pid, at, window) {
+                    life.met = true;
+                    return;
                 }
-                None => self.held.push((sweep, sighting)),
-            },
+                if let Some(life) = self.born_after(*pid, at) {
+                    life.met = true;
+                    return;
+                }
+                if !again {
+                    return self.held.push((sweep, sighting));
+                }
+                self.begin(*pid, Life::new(at, None).met());
+                self.told.push(sighting);
+            }
             What::Exec { pid, .. } => {
                 let known = self.of(*pid, at, window).is_some_and(|life| {
                     let since = at.0.saturating_sub(window.unwrap_or(u64::MAX));
@@ -178,7 +218,7 @@ impl History {
                     self.statuses.insert(*pid, (at, *code, *signal));
                 }
                 // Of a number that is given again and again, the sweep saw one of those ends.
-                let since = Mono(at.0.saturating_sub(window.unwrap_or(u64::MAX)));
+                let since = beginning(at, window);
                 let ended_then = |life: &Life| life.ended.is_some_and(|ended| ended >= since && ended <= at);
                 if self.lives.get(pid).is_some_and(|lives| lives.iter().any(ended_then)) {
                     return;
@@ -200,12 +240,17 @@ impl History {
     }
 }
 
+/// From when on a life may have ended that a sweep saw something of at `at`, and not yet `window` before.
+fn beginning(at: Mono, window: Option<u64>) -> Mono {
+    Mono(at.0.saturating_sub(window.unwrap_or(u64::MAX)).saturating_sub(SLACK_NS))
+}
+
 impl Tree {
     /// From here on the kernel's records of the tree come to [`Tree::merge`]. `start` is the root's exec, `argv` what it
     /// was started with.
     pub fn keep_history(&mut self, start: Mono, argv: Vec<String>) {
         let mut history = History { started: argv, ..History::default() };
-        history.begin(self.root, Life::new(start, Some(1)));
+        history.begin(self.root, Life::new(start, Some(1)).met());
         history.tell(start, What::Born { pid: self.root, parent: std::process::id() as Pid });
         self.history = Some(history);
     }
@@ -217,6 +262,16 @@ impl Tree {
         let sweep = history.sweeps;
         history.confirm(sweep, (at, window, what.clone()), false);
         true
+    }
+
+    /// Whether every birth in the tree is recorded.
+    pub fn knows_births(&self) -> bool {
+        self.history.as_ref().is_some_and(|history| !history.lossy && !history.partial)
+    }
+
+    /// A process that lived between two sweeps, in words, if the records told of one since this was last asked.
+    pub fn take_unmet_birth(&mut self) -> Option<String> {
+        self.history.as_mut()?.unmet.take()
     }
 
     /// When the process that had this pid last ended, by the records.
@@ -259,10 +314,11 @@ impl Tree {
         for sighting in swept {
             history.confirm(sweep, sighting, false);
         }
+        history.look_for_unmet(self.previous);
         self.tell_execs(&mut history, false);
         self.tell_endings(&mut history, false);
         if history.sweeps % FORGET_EVERY == FORGET_EVERY - 1 {
-            history.forget(Mono::now());
+            history.forget(Mono::now(), |pid| self.processes.contains_key(&pid));
         }
         let told = std::mem::take(&mut history.told);
         self.history = Some(history);
@@ -315,7 +371,7 @@ impl Tree {
                     // Its birth was lost, or it was a stranger's.
                     let Some(process) = self.processes.get(&pid) else { return };
                     let parent = process.stat.parent;
-                    history.begin(pid, Life::new(at, None));
+                    history.begin(pid, Life::new(at, None).met());
                     let since_start =
                         history.lives.get(&self.root).and_then(|lives| lives.first()).map(|life| life.born);
                     let window = since_start.map(|start| at.since(start));
@@ -374,7 +430,9 @@ impl Tree {
                 history.endings.push(ending);
                 continue;
             }
-            let still_there = self.processes.get(&pid).is_some_and(|process| !process.has_ended);
+            // One that is on its way out has given its memory back before its end was recorded.
+            let goes_on = |process: &Process| !process.has_ended && process.stat.image.is_there();
+            let still_there = self.processes.get(&pid).is_some_and(goes_on);
             if status.is_none()
                 && still_there
                 && sweep < history.sweeps
@@ -382,6 +440,7 @@ impl Tree {
             {
                 // Not its end, but that of its events: it runs a program that may not be watched.
                 (life.ended, life.threads) = (None, None);
+                history.partial = true;
                 continue;
             }
             if status.is_some() {
@@ -513,6 +572,47 @@ mod tests {
         // A stranger's child is none of the tree's.
         let stranger = (Mono(400), LifeRecord::Fork { pid: 7, parent: 1_000_000_009 });
         assert!(tree.merge([stranger, end(401, 7)], vec![]).is_empty());
+    }
+
+    #[test]
+    fn a_sweep_that_sees_a_birth_before_its_record_or_an_end_after_it_tells_nothing_new() {
+        let mut tree = tree();
+        tree.count_sweep();
+        assert!(tree.merge([], vec![born(190, 90, CHILD)]).is_empty());
+        tree.count_sweep();
+        assert_eq!(tree.merge([fork(200, CHILD)], vec![]), [born(200, 0, CHILD)]);
+        // Its end was recorded before a sweep to which it was still there.
+        assert!(tree.merge([end(300, CHILD)], vec![]).is_empty());
+        tree.count_sweep();
+        assert_eq!(tree.merge([], vec![]), [gone(300, 0, CHILD, None)]);
+        for _ in 0..2 {
+            tree.count_sweep();
+            assert!(tree.merge([], vec![gone(500, 190, CHILD, Some(0))]).is_empty());
+        }
+        // Nor is one born again that a sweep met late on its way out.
+        tree.count_sweep();
+        assert!(tree.merge([], vec![born(600, 90, CHILD), gone(600, 90, CHILD, Some(0))]).is_empty());
+        tree.count_sweep();
+        assert!(tree.merge([], vec![]).is_empty() && tree.settle().is_empty());
+    }
+
+    #[test]
+    fn who_came_and_went_between_two_sweeps_is_known_and_who_was_met_is_not_among_them() {
+        let mut tree = tree();
+        assert!(tree.knows_births());
+        tree.count_sweep();
+        tree.merge([fork(150, CHILD)], vec![born(160, 60, CHILD)]);
+        tree.previous = Mono(200);
+        tree.merge([end(180, CHILD), fork(210, CHILD + 1), exec(215, CHILD + 1, "true"), end(220, CHILD + 1)], vec![]);
+        assert_eq!(tree.take_unmet_birth(), None, "a sweep after its end may yet meet it");
+        tree.count_sweep();
+        tree.previous = Mono(300);
+        tree.merge([], vec![]);
+        let told = tree.take_unmet_birth().unwrap();
+        assert!(told.contains(&format!("process {} (true) was born and gone", CHILD + 1)), "{told}");
+        assert_eq!(tree.take_unmet_birth(), None);
+        tree.records_lost();
+        assert!(!tree.knows_births());
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statfs::OVERLAYFS_SUPER_MAGIC;
+
 use crate::artifact::{Artifact, ArtifactId};
 use crate::event::Pid;
 use crate::probe::stream::MapRecord;
@@ -27,6 +29,11 @@ fn in_view_of(pid: Pid, path: &Path) -> PathBuf {
     rooted
 }
 
+/// Whether device and inode of a mapping may be those of the file beneath (overlayfs before Linux 6.8, say).
+fn shows_another_s_inodes(path: &Path) -> bool {
+    nix::sys::statfs::statfs(path).is_ok_and(|filesystem| filesystem.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
+}
+
 /// What was answered for a path.
 type Answer = (Vec<u8>, Option<ArtifactId>);
 
@@ -41,7 +48,6 @@ pub struct Identities {
     alike: HashMap<Vec<u8>, Vec<ArtifactId>>,
     by_inode: HashMap<(u64, u64), ArtifactId>,
     inodes: HashSet<u64>,
-    inode_of: Vec<u64>,
     /// Answers given for (device, inode) of maps, by path.
     mapped: HashMap<(u64, u64), Vec<Answer>>,
     /// The same for those of the kernel's records.
@@ -61,7 +67,6 @@ impl Identities {
             alike: HashMap::new(),
             by_inode: HashMap::new(),
             inodes: HashSet::new(),
-            inode_of: Vec::new(),
             mapped: HashMap::new(),
             recorded: HashMap::new(),
             open: HashMap::new(),
@@ -86,7 +91,6 @@ impl Identities {
             }
             self.by_inode.entry((artifact.device, artifact.inode)).or_insert(id);
             self.inodes.insert(artifact.inode);
-            self.inode_of.push(artifact.inode);
         }
         self.known = artifacts.len();
         self.mapped.clear();
@@ -167,6 +171,10 @@ impl Identities {
             return *answer;
         }
         let answer = self.ask_of_record(record);
+        // Another may yet map it whose view can be looked into.
+        if answer.is_none() && self.may_be_model(&record.path) {
+            return None;
+        }
         if self.recorded.len() >= MOST_REMEMBERED {
             self.recorded.clear();
         }
@@ -174,28 +182,31 @@ impl Identities {
         answer
     }
 
+    /// By the rules for mappings, as far as the process is there to be asked. Where it is gone, a path leads to the same
+    /// file from here only if that has the inode of the record, or lies on a filesystem that shows another's.
     fn ask_of_record(&mut self, record: &MapRecord) -> Option<ArtifactId> {
         let name = record.path.strip_suffix(DELETED).unwrap_or(&record.path);
-        let named = self.by_path.get(maps::encode(name).as_ref()).copied();
-        if let Some(id) = named.filter(|id| self.inode_of.get(id.0) == Some(&record.inode)) {
-            return Some(id);
+        let written = maps::encode(name);
+        let named = self.by_path.contains_key(written.as_ref());
+        let hinted = self.by_inode.get(&(record.device, record.inode)).copied();
+        if hinted.is_some_and(|id| self.has_name(&written, id)) {
+            return hinted;
         }
         let may_be_model = self.may_be_model(name);
-        if named.is_none() && !may_be_model && !self.inodes.contains(&record.inode) {
+        if !named && !may_be_model && !self.inodes.contains(&record.inode) {
             return None;
         }
-        let rooted = [format!("/proc/{}/root", record.pid).as_bytes(), name].concat();
-        let path = Path::new(OsStr::from_bytes(name));
+        // The whole path: what it leads to without ` (deleted)` is another file.
+        let path = Path::new(OsStr::from_bytes(&record.path));
+        let there = std::fs::metadata(in_view_of(record.pid, path)).ok();
         let here = std::fs::metadata(path).ok();
-        // Its own view first; from here once it is gone.
-        let there = std::fs::metadata(OsStr::from_bytes(&rooted)).ok();
-        if let Some(id) = there.as_ref().or(here.as_ref()).and_then(|seen| self.by_stat(seen)) {
-            return Some(id);
+        let from_here = || here.as_ref().filter(|here| here.ino() == record.inode || shows_another_s_inodes(path));
+        let seen = there.as_ref().or_else(from_here)?;
+        let id = self.by_stat(seen);
+        if id.is_none() && may_be_model {
+            self.discover_from(record.pid, path, here.as_ref(), seen);
         }
-        if let (true, Some(seen)) = (may_be_model && name.len() == record.path.len(), here) {
-            self.discover(path, &seen);
-        }
-        None
+        id
     }
 
     /// Whether a path as maps writes it is an artifact's.

@@ -241,7 +241,11 @@ fn footnotes(run: &Run, table: &StageTable, shown: At, end: At, room: i32) -> Ve
         }
     }
     notes.push(format!("tick {}", units::duration(run.meta.interval_ns)));
-    notes.push("a peak is at least that".to_owned());
+    // A high-water mark of the kernel has two bounds, a largest sample has one.
+    let sampled = |row: &StageRow| row.peak(Metric::RssBytes).is_none_or(|peak| peak.high.is_none());
+    if table.stopping_row().is_none_or(sampled) {
+        notes.push("a peak is at least that".to_owned());
+    }
     notes.extend(words::cost(run));
     let mut lines = vec![font::fit(&notes.join(" · "), 22, room)];
     let mut second = words::missing(table);

@@ -219,9 +219,15 @@ fn resident_set(
             keys.push(Key { looks, text: text.to_owned() });
         }
     };
-    let to_stop = table.stopping_row().and_then(|row| Some((row.peak(RssBytes)?.low?, &row.outcome.stage)));
+    let to_stop = table.stopping_row().and_then(|row| Some((row.peak(RssBytes)?, &row.outcome.stage)));
     let text = match to_stop {
-        Some((peak, stage)) => format!("total, peak to {} ≥ {}", elide(&plain(stage), 24), units::bytes(peak)),
+        Some((peak, stage)) => {
+            let figure = match (peak.low, peak.high) {
+                (_, Some(_)) => format!(": {}", super::super::peak::between(peak)),
+                (low, None) => format!(" ≥ {}", units::bytes(low.unwrap_or(0))),
+            };
+            format!("total, peak to {}{figure}", elide(&plain(stage), 24))
+        }
         None => format!("total, peak ≥ {}", units::bytes(series::largest(&total) as u64)),
     };
     entry(&total, Looks::Line(Palette::INK), &text);

@@ -50,7 +50,7 @@ pub const CASES: &[Case] = &[
 
 const OVERLAY: &[Need] = &[Need::Mounts, Need::Filesystem("overlay")];
 const BTRFS: &[Need] = &[Need::Mounts, Need::Filesystem("btrfs"), Need::Program("mkfs.btrfs"), PYTHON];
-const BINDFS: &[Need] = &[Need::Mounts, Need::Fuse, Need::Program("bindfs"), PYTHON];
+pub(super) const BINDFS: &[Need] = &[Need::Mounts, Need::Fuse, Need::Program("bindfs"), PYTHON];
 
 const PAYLOAD: u64 = 32 * MIB;
 const HALF: u64 = 16 * MIB;
@@ -307,7 +307,7 @@ fn on_tmpfs(bench: &Bench) -> Vec<Claim> {
 }
 
 /// A model file that is seen through bindfs.
-fn through_fuse(bench: &Bench) -> Model {
+pub(super) fn through_fuse(bench: &Bench) -> Model {
     let below = bench.folder("below");
     Model::write(below.join("model.safetensors"), PAYLOAD, Fill::Pattern);
     let place = bench.folder("fuse");

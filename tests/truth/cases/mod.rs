@@ -1,5 +1,11 @@
 //! The cases, a module a subject.
 
+mod account;
+mod bounds;
+mod deaths;
+mod events;
+mod eviction;
+mod faults;
 mod files;
 mod filesystems;
 mod frame;
@@ -8,8 +14,11 @@ mod lines;
 mod loads;
 mod mappings;
 mod paths;
+mod peaks;
+mod ranks;
 mod readers;
 mod trees;
+mod verdicts;
 
 use crate::harness::Case;
 
@@ -23,9 +32,18 @@ pub fn all() -> impl Iterator<Item = Case> {
         filesystems::CASES,
         mappings::CASES,
         files::CASES,
+        faults::CASES,
         readers::CASES,
         paths::CASES,
         kernel::CASES,
+        peaks::CASES,
+        account::CASES,
+        events::CASES,
+        verdicts::CASES,
+        eviction::CASES,
+        bounds::CASES,
+        ranks::CASES,
+        deaths::CASES,
     ];
     subjects.into_iter().flatten().copied()
 }

@@ -1,0 +1,159 @@
+//! The host account of loaders that hold memory in one known way: each byte in one part, once, whoever shares it.
+
+use stagemark_fixtures::models::Fill;
+
+use crate::bench::{Bench, MIB, Model, PAGE, word};
+use crate::claim::{Claim, Figure};
+use crate::harness::Case;
+use crate::needs::Need;
+use crate::profile::{OWN_FILES, OWN_MEMORY, Profile, rss_error};
+
+pub const CASES: &[Case] = &[
+    Case::new("account_of_copy_on_write_forks", copy_on_write).alone(),
+    Case::new("account_of_four_mappers", |bench| four_mappers(bench, false)),
+    Case::new("account_of_four_mappers_on_tmpfs", |bench| four_mappers(bench, true)).needs(&[Need::SharedMemory]),
+    Case::new("account_of_a_memfd", memfd),
+    Case::new("account_of_a_mapping_partly_written", partly_written),
+    Case::new("account_of_page_tables", page_tables),
+    Case::new("account_of_locked_memory", locked),
+];
+
+/// A part of the account as its bounds.
+fn part(run: &Profile, stage: &str, part: &str, truth: std::ops::RangeInclusive<u64>, widest: u64) -> Claim {
+    let figure = run.bounds(stage, &format!("{part}_low"), &format!("{part}_high"));
+    Claim::between(format!("{part} at {stage}"), truth, figure).widest(widest)
+}
+
+/// The sum of all: what the script holds, and what its processes hold of themselves.
+fn total(run: &Profile, stage: &str, held: u64, processes: u64, widest: u64) -> Claim {
+    let own = processes * (OWN_MEMORY + rss_error()) + OWN_FILES + run.stage(stage).known("page_table_bytes");
+    Claim::between(format!("host_bytes at {stage}"), held..=held + own, run.host(stage)).widest(widest)
+}
+
+/// What a loader maps of its program and libraries, debug information left out: the high bound of other files, and 10 MiB
+/// is what it is.
+const MAPPED_FILES: u64 = 16 * MIB;
+
+const HEAP: u64 = 256 * MIB;
+const MARKS: usize = 8;
+
+fn copy_on_write(bench: &Bench) -> Vec<Claim> {
+    let child = "child\n ready\n await\n end\n";
+    let marks: String = (0..MARKS).map(|number| format!("mark shared_{number}\n hold 50\n")).collect();
+    let script = format!("anon a 256M\n write a 0 256M\n mark alone\n {}{marks} release\n wait\n", child.repeat(4));
+    let run = bench.acts(&script).run();
+    let row = run.stage("shared_0");
+    let mut claims = vec![
+        // Alone in its family, it shares nothing.
+        part(&run, "alone", "host_anon_bytes", HEAP..=HEAP + OWN_MEMORY, 0),
+        Claim::words("basis at alone", "unshared", run.stage("alone").text("host_basis")),
+        run.within("shared_0", "rss_anon_bytes", 5 * HEAP - 5 * rss_error()..=5 * (HEAP + OWN_MEMORY + rss_error())),
+        run.exactly("shared_0", "processes", 5),
+    ];
+    let stages: Vec<String> = (0..MARKS).map(|number| format!("shared_{number}")).collect();
+    let width = |stage: &String| {
+        let row = run.stage(stage);
+        row.known("host_anon_bytes_high") - row.known("host_anon_bytes_low")
+    };
+    // Where others have the CPU one look may be cut short, before it has read every share: then the high bound is wide.
+    let narrowest = stages.iter().min_by_key(|stage| width(stage)).unwrap();
+    for stage in &stages {
+        let widest = if stage == narrowest { 2 * MIB } else { row.known("rss_anon_bytes") };
+        claims.push(part(&run, stage, "host_anon_bytes", HEAP..=HEAP + 5 * OWN_MEMORY, widest));
+    }
+    claims.push(Claim::words(format!("basis at {narrowest}"), "pss;", run.stage(narrowest).text("host_basis")));
+    claims.push(run.within(narrowest, "pss_anon_bytes", HEAP..=HEAP + 5 * OWN_MEMORY));
+    claims.push(total(&run, narrowest, HEAP, 5, MAPPED_FILES + 2 * MIB));
+    claims
+}
+
+fn four_mappers(bench: &Bench, in_memory: bool) -> Vec<Claim> {
+    let folder = tempfile::tempdir_in(if in_memory { "/dev/shm".into() } else { bench.path("") }).unwrap();
+    let model = Model::write(folder.path().join("model.safetensors"), 32 * MIB, Fill::Pattern).warm();
+    let (path, size) = (word(&model.path), model.size);
+    let child = format!("child\n touch m 0 {size}\n ready\n await\n end\n");
+    let script = format!(
+        "open f {path}\n map m f 0 {size} shared ro\n touch m 0 {size}\n {} mark mapped\n release\n wait\n",
+        child.repeat(3)
+    );
+    let run = bench.acts(&script).artifact(&model.path).payload(model.payload).run();
+    // Clean pages of a disk may be evicted by the host.
+    let least = if in_memory { model.payload } else { model.payload - model.payload / 100 };
+    let each = if in_memory { "rss_shmem_bytes" } else { "rss_file_bytes" };
+    vec![
+        run.within("mapped", each, 4 * (least - rss_error())..=4 * (model.size + OWN_FILES + rss_error())),
+        part(&run, "mapped", "host_payload_bytes", least..=model.payload, 0),
+        part(&run, "mapped", "host_artifact_other_bytes", model.start..=model.start, PAGE),
+        part(&run, "mapped", "host_shmem_bytes", 0..=0, rss_error()),
+        part(&run, "mapped", "host_file_bytes", 0..=OWN_FILES, MAPPED_FILES),
+        total(&run, "mapped", least, 4, MAPPED_FILES + 4 * OWN_MEMORY),
+    ]
+}
+
+fn memfd(bench: &Bench) -> Vec<Claim> {
+    let child = "child\n touch m 0 64M\n ready\n await\n end\n";
+    let script = format!(
+        "memfd g 64M\n map m g 0 64M shared rw\n write m 0 64M\n {} mark mapped\n release\n wait\n\
+         unmap m 0 64M\n mark unmapped\n",
+        child.repeat(3)
+    );
+    let run = bench.acts(&script).run();
+    vec![
+        run.within("mapped", "rss_shmem_bytes", 4 * (64 * MIB - rss_error())..=4 * (64 * MIB + rss_error())),
+        part(&run, "mapped", "host_shmem_bytes", 64 * MIB..=64 * MIB, rss_error()),
+        run.exactly("mapped", "mapped_shmem_bytes", 64 * MIB),
+        // Memory still, and in nobody's resident set: the account says that it has no such part.
+        part(&run, "unmapped", "host_shmem_bytes", 0..=0, rss_error()),
+    ]
+}
+
+fn partly_written(bench: &Bench) -> Vec<Claim> {
+    let model = bench.model(32 * MIB, Fill::Pattern);
+    let script = format!(
+        "open f {}\n map m f 0 33558528 private rw\n touch m 0 33558528\n mark read\n write m 4096 8M\n mark written\n",
+        word(&model.path)
+    );
+    let run = bench.acts(&script).artifact(&model.path).payload(model.payload).run();
+    let copied = run.mark("written").get("copied_bytes");
+    assert_eq!(copied, 8 * MIB);
+    let anonymous = |stage| run.stage(stage).known("host_anon_bytes_low");
+    let grown = anonymous("written") - anonymous("read");
+    let least = model.payload - model.payload / 100;
+    vec![
+        Claim::between("host_anon_bytes grew by", copied - rss_error()..=copied + rss_error(), Figure::Exact(grown)),
+        // The page cache keeps the pages that were copied.
+        part(&run, "written", "host_payload_bytes", least..=model.payload, 0),
+        total(&run, "written", least + copied, 1, MAPPED_FILES),
+    ]
+}
+
+/// One page of each 2 MiB, which is what one page of page tables reaches.
+fn page_tables(bench: &Bench) -> Vec<Claim> {
+    if PAGE != stagemark::sys::cache::page_size() || cfg!(not(target_arch = "x86_64")) {
+        return vec![Claim::holds("page tables of this machine are of another shape", true, "not looked at")];
+    }
+    let model = bench.model(512 * MIB, Fill::Sparse);
+    let touches: String = (0..256).map(|number| format!("touch m {} 1\n", (2 * number + 1) * MIB)).collect();
+    let script = format!(
+        "open f {}\n map m f 0 512M shared ro\n advise m 0 512M random\n mark before\n {touches} mark touched\n",
+        word(&model.path)
+    );
+    let run = bench.acts(&script).artifact(&model.path).payload(model.payload).run();
+    let grown = run.stage("touched").known("page_table_bytes") - run.stage("before").known("page_table_bytes");
+    let all = run.stage("touched").known("page_table_bytes");
+    vec![
+        Claim::between("page_table_bytes grew by", 256 * PAGE..=260 * PAGE, Figure::Exact(grown)),
+        part(&run, "touched", "host_page_table_bytes", all..=all, 0),
+    ]
+}
+
+fn locked(bench: &Bench) -> Vec<Claim> {
+    let run = bench.acts("anon a 16M\n write a 0 16M\n mark free\n lock a 0 4M\n mark locked\n").run();
+    vec![
+        run.exactly("free", "locked_bytes", 0),
+        run.exactly("locked", "locked_bytes", 4 * MIB),
+        // It is a part of the resident set, and no more memory.
+        part(&run, "locked", "host_anon_bytes", 16 * MIB..=16 * MIB + OWN_MEMORY, 0),
+        total(&run, "locked", 16 * MIB, 1, MAPPED_FILES),
+    ]
+}
