@@ -1,5 +1,15 @@
 //! One launch from end to end: prepare, start, supervise, report. Everything that could fail is done before the
 //! command starts; from then on nothing is allowed to stop it.
+//!
+//! What is opened before the start, and why in this order:
+//!
+//! 1. The folder and the artifacts: wrong usage and unusable paths end it here, with nothing left behind.
+//! 2. The control channel: without it nothing could be supervised, and so its failure is ours. Descriptors are held in
+//!    reserve from here on.
+//! 3. Notification socket, control group, output and its logs: what the command is given at its start.
+//! 4. Storage and pressure, whose counters need a figure from before the start.
+//! 5. Inherited perf events, last: they belong to the thread that starts the command, and their rings take many
+//!    descriptors, of which some are held back for the launch's threads.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -175,6 +175,7 @@ fn ticks_come_round_to_the_same_figure() {
     let files = probe.files(Mono::now());
     assert_eq!(files[0].resident, Err("not all asked yet".into()));
     read(&file, 0..32 * MIB);
+    let before = by_mincore(&file, &ranges);
     let mut ticks = 0;
     let reading = loop {
         let reading = probe.tick(BUDGET);
@@ -188,8 +189,11 @@ fn ticks_come_round_to_the_same_figure() {
         assert!(ticks < 10_000);
     };
     assert!(reading.stale_ns.is_some() && reading.absences.is_empty());
-    let truth = by_mincore(&file, &ranges);
-    assert!(reading.resident_payload.unwrap().abs_diff(truth) <= bytes / 20);
+    // Ticks take time, in which a host that is short of memory may evict.
+    let after = by_mincore(&file, &ranges);
+    let (low, high) = (before.min(after).saturating_sub(bytes / 20), before.max(after) + bytes / 20);
+    let seen = reading.resident_payload.unwrap();
+    assert!((low..=high).contains(&seen), "{seen} is not within {low} to {high}");
 }
 
 #[test]
