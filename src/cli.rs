@@ -138,7 +138,7 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub quiet: bool,
     /// Sample page faults with their addresses, one in N minor ones and every major one, and look at each tensor at
-    /// each stage: faults.csv, tensors.csv, touched.svg [N where none is given: 64]
+    /// each stage: faults.csv, tensors.csv, touched.svg and .png [N where none is given: 64]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "64", value_parser = period)]
     pub faults: Option<NonZeroU64>,
     /// Do not keep what the command prints

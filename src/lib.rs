@@ -7,9 +7,11 @@
 //! # The picture
 //!
 //! ```text
-//! COMMAND ─► launch ─┬─► tick: tree, mappings, residency, memory, ┐
-//!                    │         faults, I/O, CPU                   ├─► record ─► run folder
-//!                    └─► watch: log, notify, exit                 ┘
+//! COMMAND ─► launch ─┬─► the kernel's records: fork, exec, end,    ┐
+//!                    │   mapping; with --faults each fault's byte  │
+//!                    ├─► tick: tree, mappings, residency, memory,  ├─► record ─► run folder
+//!                    │   faults, I/O, CPU, waits, pressure         │
+//!                    └─► watch: log, notify, exit                  ┘
 //! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png
 //! ```
 //!
@@ -29,7 +31,7 @@
 //! | [`event`], [`sample`] | what is seen: things that happen, and values at a time |
 //! | [`host`] | what this machine, its limits and the working directory are |
 //! | [`proc`] | files of `/proc/PID`: kept open, parsed by hand |
-//! | [`probe`] | one file a probe: residency, mapping, memory, fault, I/O, storage, pressure, waits |
+//! | [`probe`] | one file or folder a probe, each asking the kernel one kind of question: residency, page tables, mappings and their records, processes and ranks, what they share, faults, storage, pressure, waits, control group |
 //! | [`launch`] | child, output pump, signals, exit status, reaping; the tree of processes |
 //! | [`watch`] | what the launch says: its log, its notifications |
 //! | [`run`] | a run folder: its files, written and read |

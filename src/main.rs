@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stagemark::cli::{Cli, Verb};
 use stagemark::run::RunError;
 use stagemark::{demo, doctor, inspect, launch, record, report, watch};
@@ -36,7 +36,10 @@ fn main() -> ExitCode {
             let asked = !error.use_stderr();
             let _ = error.print();
             if is_run && error.kind() == ErrorKind::UnknownArgument {
-                let tip = "tip: the launch command stands behind `--`: stagemark run [OPTIONS] -- COMMAND";
+                let tip = match behind_faults(&error) {
+                    Some(word) => format!("tip: the number is given with an equals sign: --faults={word}"),
+                    None => "tip: the launch command stands behind `--`: stagemark run [OPTIONS] -- COMMAND".to_owned(),
+                };
                 let _ = writeln!(std::io::stderr(), "\n{tip}");
             }
             return ExitCode::from(if asked { 0 } else { usage });
@@ -50,6 +53,14 @@ fn main() -> ExitCode {
             ExitCode::from(if unreadable { UNKNOWN } else { usage })
         }
     }
+}
+
+/// The word that was not understood, if it stands behind `--faults` as its number would.
+fn behind_faults(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let words: Vec<_> = std::env::args_os().take_while(|word| word != "--").collect();
+    let is = |pair: &[std::ffi::OsString]| pair[0] == "--faults" && pair[1] == word.as_str();
+    (word.parse::<u64>().is_ok() && words.windows(2).any(is)).then(|| word.clone())
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<u8> {

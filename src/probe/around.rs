@@ -66,6 +66,12 @@ impl Around {
         slow.into_iter().chain(dear)
     }
 
+    /// The storage alone, where the sample is in a hurry.
+    pub fn glance(&mut self, artifacts: &[Artifact], now: Mono) -> Reading {
+        self.storage.follow(artifacts);
+        self.storage.look(now, false)
+    }
+
     /// Reads everything once; [`Tree::sweep`] comes before.
     pub fn look(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, at_mark: bool) -> Vec<Reading> {
         self.storage.follow(artifacts);

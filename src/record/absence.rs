@@ -1,4 +1,5 @@
-//! Which metrics are absent now, and why: told once when it begins, and once when it ends; and which ever were.
+//! Which metrics are absent now, and why: told when it begins, when the reason becomes another, and when it ends; and
+//! which ever were.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,16 +7,20 @@ use std::collections::btree_map::Entry;
 use crate::event::What;
 use crate::metric::{Metric, Values};
 
+/// In one absence so many reasons are told at most: of several that hold at once any may be the one given.
+const MOST_REASONS: u32 = 16;
+
 /// The absences that hold.
 #[derive(Default)]
 pub struct Absence {
-    held: BTreeMap<Metric, String>,
+    /// With the reason last told, and how many were.
+    held: BTreeMap<Metric, (String, u32)>,
     /// Every metric that was absent at some time, with the last reason.
     ever: BTreeMap<Metric, String>,
 }
 
 impl Absence {
-    /// Takes a look's values and reasons; returns what changed. A reason that only changes its words while the metric
+    /// Takes a look's values and reasons; returns what changed. A reason that only changes its numbers while the metric
     /// stays absent is not told again.
     pub fn update(&mut self, values: &Values, reasons: Vec<(Metric, String)>) -> Vec<What> {
         let mut changes = Vec::new();
@@ -31,9 +36,18 @@ impl Absence {
                 continue;
             }
             self.ever.insert(metric, reason.clone());
-            if let Entry::Vacant(place) = self.held.entry(metric) {
-                changes.push(What::Absent { metric, reason: reason.clone() });
-                place.insert(reason);
+            match self.held.entry(metric) {
+                Entry::Vacant(place) => {
+                    changes.push(What::Absent { metric, reason: reason.clone() });
+                    place.insert((reason, 1));
+                }
+                Entry::Occupied(mut place) => {
+                    let (before, told) = place.get_mut();
+                    if *told < MOST_REASONS && !is_same_but_numbers(before, &reason) {
+                        changes.push(What::Absent { metric, reason: reason.clone() });
+                        (*before, *told) = (reason, *told + 1);
+                    }
+                }
             }
         }
         changes
@@ -43,6 +57,15 @@ impl Absence {
     pub fn ever(&self) -> impl Iterator<Item = (Metric, &str)> {
         self.ever.iter().map(|(&metric, reason)| (metric, reason.as_str()))
     }
+}
+
+fn is_same_but_numbers(one: &str, other: &str) -> bool {
+    let words = |text: &str| {
+        text.split(|letter: char| letter.is_ascii_digit())
+            .filter(|part| !part.is_empty())
+            .eq(other.split(|letter: char| letter.is_ascii_digit()).filter(|part| !part.is_empty()))
+    };
+    one == other || words(one)
 }
 
 #[cfg(test)]
@@ -64,5 +87,21 @@ mod tests {
         values.set(Metric::ReadBytes, 4);
         absence.update(&values, vec![]);
         assert_eq!(absence.ever().collect::<Vec<_>>(), [(Metric::ReadBytes, "gone")]);
+    }
+
+    #[test]
+    fn another_reason_is_told_and_another_number_is_not() {
+        let mut absence = Absence::default();
+        let mut told = |reason: &str| {
+            absence.update(&Values::ABSENT, vec![(Metric::ReadBytes, reason.to_owned())]).into_iter().next()
+        };
+        let absent = |reason: &str| Some(What::Absent { metric: Metric::ReadBytes, reason: reason.to_owned() });
+        assert_eq!(told("no artifact in the set"), absent("no artifact in the set"));
+        assert_eq!(told("FUSE: 9 of 10 pages"), absent("FUSE: 9 of 10 pages"));
+        assert_eq!(told("FUSE: 10 of 10 pages"), None);
+        assert_eq!(told("FUSE: no pages"), absent("FUSE: no pages"));
+        // Two that take turns are not told for ever.
+        let many = (0..100).filter_map(|turn| told(if turn % 2 == 0 { "a" } else { "b" })).count();
+        assert_eq!(many, MOST_REASONS as usize - 3);
     }
 }

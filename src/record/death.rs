@@ -40,8 +40,10 @@ pub struct DeathWatch {
     reached: Vec<String>,
     /// When, who: killed by SIGKILL.
     killed: Vec<(At, Pid)>,
-    /// Those whose parent reaped them before their status could be read.
+    /// Those whose parent reaped them before their status could be read, and that a look had met before. The kernel's
+    /// records tell of many more, too short for a look: the out-of-memory killer does not choose those.
     vanished: Vec<(At, Pid)>,
+    met: HashSet<Pid>,
 }
 
 impl DeathWatch {
@@ -55,6 +57,7 @@ impl DeathWatch {
             reached: Vec::new(),
             killed: Vec::new(),
             vanished: Vec::new(),
+            met: HashSet::new(),
         }
     }
 
@@ -66,6 +69,9 @@ impl DeathWatch {
             self.asked_all = now;
         }
         let mut left = MOST_AT_ONCE;
+        for process in tree.processes().filter(|process| !process.has_ended) {
+            self.met.insert(process.key.pid);
+        }
         for process in tree.processes().filter(|process| !process.has_ended) {
             if left == 0 {
                 return;
@@ -88,14 +94,18 @@ impl DeathWatch {
                 self.reached.push(mark.stage.clone());
             }
             What::Gone { pid, signal: Some(signal), .. } => {
+                self.met.remove(pid);
                 if *signal == libc::SIGKILL && self.killed.len() < MOST_KILLED {
                     self.killed.push((event.at, *pid));
                 }
                 // Now, while the group is there.
                 self.oom.refresh();
             }
-            What::Gone { pid, code: None, signal: None } if self.vanished.len() < MOST_KILLED => {
-                self.vanished.push((event.at, *pid));
+            What::Gone { pid, code, signal: None } => {
+                let was_met = self.met.remove(pid);
+                if was_met && code.is_none() && self.vanished.len() < MOST_KILLED {
+                    self.vanished.push((event.at, *pid));
+                }
             }
             What::Exit { .. } => self.oom.refresh(),
             _ => {}
@@ -255,6 +265,18 @@ mod tests {
              most ever in use 511 MiB"
         );
         assert!(out_of_memory(&groups[3..], None).starts_with("oom_kill of the host rose"));
+    }
+
+    #[test]
+    fn one_too_short_for_a_look_is_not_taken_for_the_one_that_was_killed() {
+        let mut watch = DeathWatch::begin();
+        watch.met.extend([7, 9]);
+        let gone =
+            |pid, code| Event { at: At(1), uncertainty_ns: Some(0), what: What::Gone { pid, code, signal: None } };
+        for event in [gone(8, None), gone(7, None), gone(9, Some(1)), gone(7, None)] {
+            watch.event(&event);
+        }
+        assert_eq!(watch.vanished, [(At(1), 7)]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::probe::{Absences, Reading};
 const RESIDENCY_PER_MILLE: f64 = 17.5;
 /// …and a tick's at most, where ticks are far apart.
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
-/// The same in a glance.
+/// The same in a glance; half of it again for the whole artifacts.
 const RESIDENCY_GLANCE: Duration = Duration::from_micros(100);
 /// Of a closer look's time page tables take one part in so many at most, where residency is known.
 const PAGE_TABLE_PART: u32 = 5;
@@ -102,16 +102,27 @@ impl Probes {
     /// Looks at everything once.
     pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
         let began = Mono::now();
+        let at_mark = matches!(closeness, Closeness::Mark { .. });
+        if let (Some(kernel), true) = (&self.kernel, at_mark) {
+            // What was lost before a mark is to be known at it.
+            kernel.count();
+        }
         let swept = self.tree.sweep(began);
         let faults = self.counters.faults();
+        let mut sightings = Vec::new();
+        // Before the processes are read: who came and went unseen takes their bound away.
+        self.hear_kernel(artifacts, swept, &mut sightings);
         let mut readings =
             vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
-        let mut sightings = Vec::new();
-        self.hear_kernel(artifacts, swept, &mut sightings);
-        let at_mark = matches!(closeness, Closeness::Mark { .. });
-        readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
+        // And again before their maps are: one that ended meanwhile did so when its record says.
+        self.hear_kernel(artifacts, Vec::new(), &mut sightings);
         readings.push(self.available.read());
-        self.ranks.tick(&self.tree);
+        if let Closeness::Glance = closeness {
+            readings.push(self.around.glance(artifacts, began));
+        } else {
+            readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
+            self.ranks.tick(&self.tree);
+        }
         let mapping = match closeness {
             Closeness::Glance => self.mapping.glance(&self.tree, artifacts),
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
@@ -149,7 +160,7 @@ impl Probes {
             (evicted.at, Some(evicted.uncertainty_ns), what)
         }));
         if let Closeness::Glance = closeness {
-            readings.push(whole_artifacts(&mut self.residency, RESIDENCY_GLANCE));
+            readings.push(whole_artifacts(&mut self.residency, RESIDENCY_GLANCE / 2));
         }
         if let Closeness::Mark { limit } = closeness {
             readings.push(whole_artifacts(&mut self.residency, limit / 10));

@@ -6,6 +6,10 @@
 //! `first_touched_pid`, of its first sampled fault: it may have been touched before that; `minor_sampled` and
 //! `major_sampled`; `faults_estimate`, samples times their periods. A cell is empty where nothing is known: the look at
 //! that stage did not come so far or was not allowed, no fault was sampled, or there are no samples at all.
+//!
+//! Only runs with `--faults` have it. Of 20,000 tensors it has 1.9 MB at six stages, beside 1.1 MB of
+//! `tensor_layout.csv` and 0.4 MB a stage of `tensor_residency.csv`, in a folder that has 0.8 MB without; and each mark
+//! asks up to one question a tensor, 9 ms for 20,000, while a loader may be waiting for it.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -260,6 +260,9 @@ fn one_in_none_is_wrong_usage_and_one_in_very_many_is_not() {
         assert!(!bench.folder().path.exists());
     }
     let bench = Bench::new();
+    let output = finish(&mut bench.command(&["--faults", "7"], "mmap-lazy"));
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("with an equals sign: --faults=7"), "{output:?}");
     let run = bench.run(&["--faults=1000000000"], "read-heap");
     let samples = &run.json()["faults"];
     assert_eq!(samples["asked"], 1_000_000_000);
@@ -284,7 +287,8 @@ fn where_the_events_are_refused_the_run_goes_on_and_says_why() {
     assert!(why.contains("descriptors"), "{why}");
     assert!(run.rows("faults.csv").is_empty());
     for row in run.rows("tensors.csv") {
-        assert!(number(&row, "resident_first_response") > 0);
+        // Where others have the CPU the time for a mark may be over before a tensor is come to.
+        assert_ne!(row["resident_first_response"], "0");
         let absent = ["first_touched_at_most_ns", "first_touched_pid", "minor_sampled", "faults_estimate"];
         assert!(absent.iter().all(|column| row[*column].is_empty()), "{row:?}");
     }

@@ -48,11 +48,17 @@ struct Life {
     comm: Vec<u8>,
     last_exec: Option<Mono>,
     ended: Option<Mono>,
+    /// A sweep saw it.
+    met: bool,
 }
 
 impl Life {
     fn new(born: Mono, threads: Option<u32>) -> Life {
-        Life { born, threads, comm: Vec::new(), last_exec: None, ended: None }
+        Life { born, threads, comm: Vec::new(), last_exec: None, ended: None, met: false }
+    }
+
+    fn met(self) -> Life {
+        Life { met: true, ..self }
     }
 
     /// Whether every record of it comes here.
@@ -103,6 +109,10 @@ pub(super) struct History {
     told: Vec<Sighting>,
     /// Records were lost: a parent that is not known is no stranger.
     lossy: bool,
+    /// Some process took its events off: the births beneath it are not recorded.
+    partial: bool,
+    /// The first that no sweep has met, since the last time that somebody asked.
+    unmet: Option<String>,
     /// What the root was started with, until its first exec was told.
     started: Vec<String>,
 }
@@ -123,10 +133,23 @@ impl History {
         life.ended.is_none_or(|ended| ended >= since).then_some(life)
     }
 
-    /// Whether a birth was recorded soon after.
-    fn is_born_after(&self, pid: Pid, at: Mono) -> bool {
-        let soon = |life: &Life| life.born > at && life.born.since(at) <= SLACK_NS;
-        self.lives.get(&pid).is_some_and(|lives| lives.iter().any(soon))
+    /// The life whose birth was recorded soon after `at`.
+    fn born_after(&mut self, pid: Pid, at: Mono) -> Option<&mut Life> {
+        let soon = |life: &&mut Life| life.born > at && life.born.since(at) <= SLACK_NS;
+        self.lives.get_mut(&pid)?.iter_mut().find(soon)
+    }
+
+    /// Looks for one that had ended by `swept`, when a sweep began, and that none has met.
+    fn look_for_unmet(&mut self, swept: Mono) {
+        for Ending { at, pid, .. } in &self.endings {
+            let life = self.lives.get(pid).and_then(|lives| lives.iter().rev().find(|life| life.ended == Some(*at)));
+            if let Some(life) = life.filter(|life| !life.met && *at <= swept) {
+                let name = String::from_utf8_lossy(&life.comm);
+                let name = if name.is_empty() { String::new() } else { format!(" ({name})") };
+                self.unmet.get_or_insert(format!("process {pid}{name} was born and gone between two looks"));
+                return;
+            }
+        }
     }
 
     fn begin(&mut self, pid: Pid, life: Life) {
@@ -165,13 +188,18 @@ impl History {
         let (at, window) = (*at, *window);
         match what {
             What::Born { pid, .. } => {
-                if self.of(*pid, at, window).is_some() || self.is_born_after(*pid, at) {
+                if let Some(life) = self.of(*pid, at, window) {
+                    life.met = true;
+                    return;
+                }
+                if let Some(life) = self.born_after(*pid, at) {
+                    life.met = true;
                     return;
                 }
                 if !again {
                     return self.held.push((sweep, sighting));
                 }
-                self.begin(*pid, Life::new(at, None));
+                self.begin(*pid, Life::new(at, None).met());
                 self.told.push(sighting);
             }
             What::Exec { pid, .. } => {
@@ -222,7 +250,7 @@ impl Tree {
     /// was started with.
     pub fn keep_history(&mut self, start: Mono, argv: Vec<String>) {
         let mut history = History { started: argv, ..History::default() };
-        history.begin(self.root, Life::new(start, Some(1)));
+        history.begin(self.root, Life::new(start, Some(1)).met());
         history.tell(start, What::Born { pid: self.root, parent: std::process::id() as Pid });
         self.history = Some(history);
     }
@@ -234,6 +262,16 @@ impl Tree {
         let sweep = history.sweeps;
         history.confirm(sweep, (at, window, what.clone()), false);
         true
+    }
+
+    /// Whether every birth in the tree is recorded.
+    pub fn knows_births(&self) -> bool {
+        self.history.as_ref().is_some_and(|history| !history.lossy && !history.partial)
+    }
+
+    /// A process that lived between two sweeps, in words, if the records told of one since this was last asked.
+    pub fn take_unmet_birth(&mut self) -> Option<String> {
+        self.history.as_mut()?.unmet.take()
     }
 
     /// When the process that had this pid last ended, by the records.
@@ -276,6 +314,7 @@ impl Tree {
         for sighting in swept {
             history.confirm(sweep, sighting, false);
         }
+        history.look_for_unmet(self.previous);
         self.tell_execs(&mut history, false);
         self.tell_endings(&mut history, false);
         if history.sweeps % FORGET_EVERY == FORGET_EVERY - 1 {
@@ -332,7 +371,7 @@ impl Tree {
                     // Its birth was lost, or it was a stranger's.
                     let Some(process) = self.processes.get(&pid) else { return };
                     let parent = process.stat.parent;
-                    history.begin(pid, Life::new(at, None));
+                    history.begin(pid, Life::new(at, None).met());
                     let since_start =
                         history.lives.get(&self.root).and_then(|lives| lives.first()).map(|life| life.born);
                     let window = since_start.map(|start| at.since(start));
@@ -401,6 +440,7 @@ impl Tree {
             {
                 // Not its end, but that of its events: it runs a program that may not be watched.
                 (life.ended, life.threads) = (None, None);
+                history.partial = true;
                 continue;
             }
             if status.is_some() {
@@ -554,6 +594,25 @@ mod tests {
         assert!(tree.merge([], vec![born(600, 90, CHILD), gone(600, 90, CHILD, Some(0))]).is_empty());
         tree.count_sweep();
         assert!(tree.merge([], vec![]).is_empty() && tree.settle().is_empty());
+    }
+
+    #[test]
+    fn who_came_and_went_between_two_sweeps_is_known_and_who_was_met_is_not_among_them() {
+        let mut tree = tree();
+        assert!(tree.knows_births());
+        tree.count_sweep();
+        tree.merge([fork(150, CHILD)], vec![born(160, 60, CHILD)]);
+        tree.previous = Mono(200);
+        tree.merge([end(180, CHILD), fork(210, CHILD + 1), exec(215, CHILD + 1, "true"), end(220, CHILD + 1)], vec![]);
+        assert_eq!(tree.take_unmet_birth(), None, "a sweep after its end may yet meet it");
+        tree.count_sweep();
+        tree.previous = Mono(300);
+        tree.merge([], vec![]);
+        let told = tree.take_unmet_birth().unwrap();
+        assert!(told.contains(&format!("process {} (true) was born and gone", CHILD + 1)), "{told}");
+        assert_eq!(tree.take_unmet_birth(), None);
+        tree.records_lost();
+        assert!(!tree.knows_births());
     }
 
     #[test]

@@ -22,10 +22,11 @@
 //! - once an image ended, by exit or exec, that no look has read at its end: what it grew to after its last reading is
 //!   not known. A process that the profiler reaps itself leaves `ru_maxrss`, the largest mark of all its images and of
 //!   the children that it waited for (getrusage(2)), and so is bounded again from its end on;
-//! - once a process may have come and gone unseen. A process shows in its account of waited-for children (`cminflt`,
-//!   `cmajflt`) that one of them ended; one that ignores SIGCHLD shows nothing, and while one is there the high is lost
-//!   once a process number was given out that was gone before anybody could look ([`Tree::unmet`]).
-//!   Not told from others is one that has set SA_NOCLDWAIT without ignoring the signal;
+//! - once a process came and went unseen. Where the kernel's records are had, they tell of each
+//!   ([`Tree::take_unmet_birth`]). Else, and where some were lost, one may have: a process shows in its account of
+//!   waited-for children (`cminflt`, `cmajflt`) that one of them ended; one that ignores SIGCHLD shows nothing, and while
+//!   one is there the high is lost once a process number was given out that was gone before anybody could look
+//!   ([`Tree::unmet`]). Not told from others is one that has set SA_NOCLDWAIT without ignoring the signal;
 //! - once a mark fell by more than the counter's error, which only an exec that nobody saw can do, or a reset
 //!   (`/proc/PID/clear_refs`) by somebody else;
 //! - in a look that could not read a process, or that had to leave new process numbers for the next.

@@ -174,11 +174,15 @@ impl ProcessProbe {
         }
     }
 
-    /// Reads every process of the tree once, parents before their children; [`Tree::sweep`] comes before.
+    /// Reads every process of the tree once, parents before their children; [`Tree::sweep`] comes before, and
+    /// [`Tree::merge`] where the kernel's records are had.
     ///
     /// The order is what keeps a child from being counted twice: its own reading comes after its parent's, so a child
     /// that can still be read was not yet in the account that its parent showed.
     pub fn tick(&mut self, tree: &mut Tree, now: Mono) -> Reading {
+        if let Some(why) = tree.take_unmet_birth() {
+            self.high_water.each(|stretch| stretch.lose(why.clone()));
+        }
         let members: Vec<ProcessKey> = tree.processes().map(|process| process.key).collect();
         for key in members {
             self.read(tree, key, now);
@@ -186,7 +190,7 @@ impl ProcessProbe {
         let unread = self.look_after_parents(tree, now);
         self.settle(tree, &unread, now);
         self.deaf.look(&self.entries, tree.unmet());
-        if let (Some(label), true) = (&self.deaf.first, self.deaf.unmet > 0) {
+        if let (Some(label), true) = (&self.deaf.first, self.deaf.unmet > 0 && !tree.knows_births()) {
             self.high_water.each(|stretch| {
                 stretch.lose(format!("{label} ignores SIGCHLD, so that a child of it may have come and gone unseen"));
             });

@@ -140,7 +140,7 @@ impl Scene {
     pub fn png(&self) -> anyhow::Result<Vec<u8>> {
         let mut pixels = vec![0u8; (WIDTH * HEIGHT * 3) as usize];
         let size = (WIDTH as u32, HEIGHT as u32);
-        self.paint(&mut Smooth(BitMapBackend::with_buffer(&mut pixels, size)))?;
+        self.paint(&mut Smooth::on(BitMapBackend::with_buffer(&mut pixels, size)))?;
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, WIDTH as u32, HEIGHT as u32);
         encoder.set_color(png::ColorType::Rgb);

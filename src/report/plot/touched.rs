@@ -82,7 +82,9 @@ fn compose(run: &Run, tensors: &Tensors, table: &StageTable) -> Scene {
     names(&mut scene, run, tensors, &bands);
     panels::time_axis(&mut scene, &axis, axis_bottom);
     if let Some(why) = nothing(run, tensors) {
-        scene.hatch((LEFT, top), (RIGHT, axis_bottom), Palette::GRID);
+        for band in &bands {
+            scene.hatch((LEFT, band.top), (RIGHT, band.bottom), Palette::GRID);
+        }
         let text = font::fit(&why, panels::KEY_EM, RIGHT - LEFT - 60);
         let at = ((LEFT + RIGHT) / 2, (top + axis_bottom) / 2);
         let colour = Palette::GREY;
@@ -104,10 +106,12 @@ fn nothing(run: &Run, tensors: &Tensors) -> Option<String> {
     if run.meta.artifacts.is_empty() {
         return Some("no model file was named, and none was seen mapped".to_owned());
     }
-    tensors
-        .touches
-        .is_empty()
-        .then(|| "no sampled fault lies in an artifact: what read() copies is not mapped".to_owned())
+    let few = match samples.minor_period {
+        0 | 1 => String::new(),
+        period => format!("only one minor fault in {period} is a sample, and "),
+    };
+    let why = || format!("no sampled fault lies in an artifact: {few}what read() copies is not mapped");
+    tensors.touches.is_empty().then(why)
 }
 
 /// Heights by size, the first artifact at the top; none is lower than can be seen.
@@ -148,9 +152,16 @@ fn names(scene: &mut Scene, run: &Run, tensors: &Tensors, bands: &[Band]) {
         .collect();
     if bands.len() > NAMED {
         let short = distinct(&names);
-        for (band, name) in bands.iter().zip(short).filter(|(band, _)| band.bottom - band.top >= 22) {
+        // Where they are too low for a name each, those that have room.
+        let mut free = i32::MIN;
+        for (band, name) in bands.iter().zip(short) {
+            let middle = (band.top + band.bottom) / 2;
+            if middle < free {
+                continue;
+            }
+            free = middle + 22;
             let text = font::fit(&format!("{name} · {}", units::bytes(band.size)), SMALL, LEFT - 30);
-            let at = (LEFT - 12, (band.top + band.bottom) / 2 + SMALL / 3);
+            let at = (LEFT - 12, middle + SMALL / 3);
             scene.text(at, Side::Right, SMALL, Palette::GREY, text);
         }
         return;
