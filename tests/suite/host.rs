@@ -1,4 +1,5 @@
-//! The host account held against loaders that hold memory in one known way; ranks; deaths.
+//! The host account in what it prints, and where no two processes share; ranks; deaths. Its figures are held against
+//! loaders that hold memory in one known way by `tests/truth`, cases/account.rs.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -7,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use stagemark_fixtures::models::{Fill, uniform};
 use tempfile::TempDir;
 
 use crate::folder::{RunFolder, Stage};
@@ -17,16 +17,6 @@ const MIB: u64 = 1 << 20;
 
 /// What a Python interpreter holds by itself: 7 MiB of its own, 5 MiB of files, and its page tables are what it is.
 const OWN: u64 = 24 * MIB;
-
-const PARTS: [&str; 7] = [
-    "host_anon_bytes",
-    "host_payload_bytes",
-    "host_artifact_other_bytes",
-    "host_file_bytes",
-    "host_shmem_bytes",
-    "host_page_table_bytes",
-    "host_hugetlb_bytes",
-];
 
 struct Bench {
     scratch: TempDir,
@@ -39,14 +29,6 @@ impl Bench {
 
     fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
-    }
-
-    fn model(&self, folder: &Path) -> PathBuf {
-        let model = folder.join("model.safetensors");
-        uniform(&model, 64 * MIB, 8, Fill::Pattern).unwrap();
-        // Clean pages only, that the host may keep as they are.
-        File::open(&model).unwrap().sync_all().unwrap();
-        model
     }
 
     fn command(&self, argv: &[&str]) -> Command {
@@ -77,57 +59,10 @@ fn bounds(row: &Stage, part: &str) -> (u64, u64) {
     (low, high)
 }
 
-/// The total is the sum of the parts.
-fn total(row: &Stage) -> (u64, u64) {
-    let parts: Vec<(u64, u64)> = PARTS.iter().map(|part| bounds(row, part)).collect();
-    let sum = (parts.iter().map(|part| part.0).sum(), parts.iter().map(|part| part.1).sum());
-    assert_eq!(bounds(row, "host_bytes"), sum);
-    sum
-}
-
 #[track_caller]
 fn assert_holds((low, high): (u64, u64), truth: u64, own: u64, what: &str) {
     assert!(high >= truth, "{what}: at most {high}, and {truth} was held");
     assert!(low <= truth + own, "{what}: at least {low}, and {truth} + {own} was held");
-}
-
-#[track_caller]
-fn assert_narrow((low, high): (u64, u64), width: u64, what: &str) {
-    assert!(high - low <= width, "{what}: {low} to {high}");
-}
-
-#[test]
-fn a_heap_that_forks_share_counts_once() {
-    // Where others have the CPU for most of the time, no mark may come to the end of its shares: then once more.
-    let narrowest = (0..3).map(|_| shared_heap()).find(|narrowest| *narrowest < u64::MAX);
-    // Children write to some pages of their own between the readings.
-    assert!(narrowest.is_some_and(|narrowest| narrowest <= MIB), "with every share read: {narrowest:?} apart");
-}
-
-/// How far the bounds of the anonymous part were apart at best, where every share was read.
-fn shared_heap() -> u64 {
-    let bench = Bench::new();
-    let run = bench.run(&["fork"]);
-    let before = run.stage("before");
-    // Alone, its anonymous memory is its own: no share needs to be read.
-    assert!(before.text("host_basis").starts_with("unshared"), "{}", before.text("host_basis"));
-    assert_narrow(bounds(&before, "host_anon_bytes"), 0, "one process");
-    let mut narrowest = u64::MAX;
-    for number in 0..12 {
-        let row = run.stage(&format!("shared_{number}"));
-        assert!(row.known("processes") >= 5);
-        assert!(row.known("rss_anon_bytes") >= 5 * 256 * MIB, "the sum counts it once for each");
-        let anonymous = bounds(&row, "host_anon_bytes");
-        assert_holds(anonymous, 256 * MIB, OWN, "anonymous");
-        // Whatever was read of shares, the largest holds all of it.
-        assert!(anonymous.0 >= 256 * MIB, "{anonymous:?}");
-        total(&row);
-        if row.text("host_basis").starts_with("pss;") {
-            narrowest = narrowest.min(anonymous.1 - anonymous.0);
-            assert!(row.known("pss_anon_bytes") <= 256 * MIB + OWN);
-        }
-    }
-    narrowest
 }
 
 #[test]
@@ -142,74 +77,6 @@ fn programs_that_were_executed_share_no_heap() {
     assert_eq!(anonymous.0, anonymous.1);
     assert_eq!(anonymous.0, row.known("rss_anon_bytes"));
     assert_holds(anonymous, 4 * 64 * MIB, 5 * OWN, "anonymous");
-}
-
-#[test]
-fn a_memfd_that_four_map_counts_once_and_is_in_no_part_when_unmapped() {
-    let bench = Bench::new();
-    let run = bench.run(&["memfd"]);
-    let mapped = run.stage("mapped");
-    assert!(mapped.known("rss_shmem_bytes") >= 4 * 64 * MIB);
-    let shared = bounds(&mapped, "host_shmem_bytes");
-    assert_holds(shared, 64 * MIB, 0, "shared memory");
-    assert_narrow(shared, 0, "what is mapped of it is all of it");
-    total(&mapped);
-    assert!(bounds(&run.stage("unmapped"), "host_shmem_bytes").1 < MIB, "it is in nobody's resident set");
-}
-
-#[test]
-fn an_artifact_that_four_map_counts_once() {
-    let bench = Bench::new();
-    let model = bench.model(bench.scratch.path());
-    let run = bench.run(&["map", model.to_str().unwrap()]);
-    let row = run.stage("mapped");
-    assert!(row.known("rss_file_bytes") >= 4 * 63 * MIB);
-    // 1% may have been evicted by the host itself.
-    assert_holds(bounds(&row, "host_payload_bytes"), 63 * MIB, MIB, "payload");
-    let files = bounds(&row, "host_file_bytes");
-    assert_narrow(files, OWN / 2, "other files");
-    assert!(files.1 <= OWN / 2, "the artifact is in its own part: {files:?}");
-    let header = bounds(&row, "host_artifact_other_bytes");
-    assert!(header.0 > 0 && header.1 < MIB, "{header:?}");
-    let size = std::fs::metadata(&model).unwrap().len();
-    assert!(row.known("artifact_resident_bytes") <= size);
-    assert!(total(&row).1 <= size + 4 * OWN);
-}
-
-#[test]
-fn an_artifact_on_tmpfs_is_not_shared_memory_too() {
-    let shm = Path::new("/dev/shm");
-    let Ok(scratch) = tempfile::tempdir_in(shm) else {
-        eprintln!("SKIPPED: there is no {} that may be written", shm.display());
-        return;
-    };
-    let bench = Bench::new();
-    let model = bench.model(scratch.path());
-    let run = bench.run(&["map", model.to_str().unwrap()]);
-    let row = run.stage("mapped");
-    assert!(row.known("rss_shmem_bytes") >= 4 * 64 * MIB, "its pages count as shared memory");
-    assert_eq!(row.known("host_payload_bytes_low"), 64 * MIB);
-    assert!(bounds(&row, "host_shmem_bytes").1 < MIB, "{:?}", bounds(&row, "host_shmem_bytes"));
-    assert!(total(&row).1 <= 65 * MIB + 4 * OWN);
-}
-
-#[test]
-fn what_is_written_of_a_private_mapping_is_anonymous() {
-    let bench = Bench::new();
-    let model = bench.model(bench.scratch.path());
-    let run = bench.run(&["written", model.to_str().unwrap()]);
-    let (read, written) = (run.stage("read"), run.stage("written"));
-    let grown = bounds(&written, "host_anon_bytes").1 - bounds(&read, "host_anon_bytes").0;
-    assert!((16 * MIB..17 * MIB).contains(&grown), "{grown}");
-    // Its page cache is still there.
-    assert_holds(bounds(&written, "host_payload_bytes"), 63 * MIB, MIB, "payload");
-    assert_holds(total(&written), 79 * MIB, OWN, "total");
-    assert_narrow(total(&written), OWN / 2, "total");
-    // MemAvailable is read on each tick, and marks have what is dear.
-    for sample in run.rows("samples.csv") {
-        assert!(!sample["host_available_bytes"].is_empty());
-    }
-    assert!(run.rows("samples.csv").iter().any(|sample| !sample["pss_anon_bytes"].is_empty()));
 }
 
 #[test]

@@ -157,20 +157,6 @@ fn the_disk_is_named_and_gave_what_the_tree_read() {
 }
 
 #[test]
-fn direct_reads_cannot_be_told_from_other_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let load = Load::cold(folder.path(), 32 * MIB);
-    warm(&load.model);
-    let (run, _) = load.run("odirect --notify --hold 0.1");
-    let row = run.stage("module_populated");
-    // It was in the page cache, and came from the disk all the same.
-    assert!(row.known("read_bytes") >= 32 * MIB);
-    assert_eq!(row.text("data_from_start"), "unknown");
-    let reason = row.text("data_from_start_reason");
-    assert!(reason.contains("O_DIRECT"), "{reason}");
-}
-
-#[test]
 fn memory_has_no_storage_behind_it() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
         eprintln!("SKIPPED: no /dev/shm to write to");

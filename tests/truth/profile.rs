@@ -397,6 +397,17 @@ const COUNTERS: [&str; 11] = [
     "perf_task_clock_ns",
 ];
 
+/// The parts of the host account: they do not overlap, and add up to `host_bytes`.
+const PARTS: [&str; 7] = [
+    "anon_bytes",
+    "payload_bytes",
+    "artifact_other_bytes",
+    "file_bytes",
+    "shmem_bytes",
+    "page_table_bytes",
+    "hugetlb_bytes",
+];
+
 /// What must hold of every run, whatever the loader did.
 impl Profile {
     fn check(&self) {
@@ -484,6 +495,18 @@ impl Profile {
             }
             if let (Some(low), Some(high)) = (row.number("host_bytes_low"), row.number("host_bytes_high")) {
                 assert!(low <= high);
+                let figure = |part: &str, end: &str| row.number(&format!("host_{part}_{end}"));
+                // Of a file whose payload is not known, the other bytes are all of it.
+                let whole = figure("artifact_other_bytes", "high").is_some();
+                let parts =
+                    |end: &str| PARTS.map(|part| figure(part, end).or((whole && part == "payload_bytes").then_some(0)));
+                // A part that is not known leaves the low bound a bound, and the high one none.
+                let least = parts("low").into_iter().flatten().sum::<u64>();
+                assert_eq!(
+                    (low, Some(high)),
+                    (least, parts("high").into_iter().sum()),
+                    "the parts of the host account"
+                );
             }
             previous = Some(row);
         }

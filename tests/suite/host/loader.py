@@ -1,6 +1,6 @@
 """Holds memory in one known way and says so: each act is a mark, heard before the next begins.
 
-loader.py MODE [MODEL]; sizes are MiB << 20 of what is said in the test.
+loader.py MODE; sizes are MiB << 20 of what is said in the test.
 """
 import mmap, os, signal, socket, sys, time
 
@@ -20,32 +20,9 @@ def mark(name):
         os.close(ours)
 
 
-def touch(memory, size, write=True, start=0):
-    total = 0
-    for at in range(start, size, PAGE):
-        if write:
-            memory[at] = 1
-        else:
-            total += memory[at]
-    return total
-
-
-def forks(count, act=lambda: None):
-    """Children that have acted and wait; ended by `end`."""
-    children = []
-    for _ in range(count):
-        ours, theirs = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            act()
-            os.write(theirs, b".")
-            signal.pause()
-            os._exit(0)
-        os.close(theirs)
-        os.read(ours, 1)
-        os.close(ours)
-        children.append(pid)
-    return children
+def touch(memory, size):
+    for at in range(0, size, PAGE):
+        memory[at] = 1
 
 
 def end(children):
@@ -61,16 +38,7 @@ def anonymous(size):
 
 
 mode = sys.argv[1]
-if mode == "fork":
-    mark("before")
-    heap = anonymous(256 * MIB)
-    children = forks(4)
-    # Several times: on a busy machine one look may be cut short.
-    for number in range(12):
-        mark(f"shared_{number}")
-        time.sleep(0.3)
-    end(children)
-elif mode == "exec":
+if mode == "exec":
     # Four programs that share nothing.
     script = "import mmap, signal, os, sys\nm = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n" \
              "for at in range(0, 64 << 20, 4096): m[at] = 1\nos.write(1, b'.')\nsignal.pause()"
@@ -86,33 +54,6 @@ elif mode == "exec":
         children.append(pid)
     mark("held")
     end(children)
-elif mode == "memfd":
-    mark("before")
-    fd = os.memfd_create("copy")
-    os.ftruncate(fd, 64 * MIB)
-    memory = mmap.mmap(fd, 64 * MIB)
-    touch(memory, 64 * MIB)
-    children = forks(3, lambda: touch(memory, 64 * MIB, write=False))
-    mark("mapped")
-    end(children)
-    memory.close()
-    mark("unmapped")
-elif mode == "map":
-    fd = os.open(sys.argv[2], os.O_RDONLY)
-    size = os.fstat(fd).st_size
-    memory = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
-    touch(memory, size, write=False)
-    children = forks(3, lambda: touch(memory, size, write=False))
-    mark("mapped")
-    end(children)
-elif mode == "written":
-    fd = os.open(sys.argv[2], os.O_RDONLY)
-    size = os.fstat(fd).st_size
-    memory = mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
-    touch(memory, size, write=False)
-    mark("read")
-    touch(memory, 16 * MIB)
-    mark("written")
 elif mode == "grow":
     # Until it is killed.
     mark("begun")

@@ -35,13 +35,32 @@ fn total(run: &Profile, stage: &str, held: u64, processes: u64, widest: u64) -> 
 const MAPPED_FILES: u64 = 16 * MIB;
 
 const HEAP: u64 = 256 * MIB;
-const MARKS: usize = 8;
+const MARKS: usize = 12;
+/// Children write to some pages of their own between the readings.
+const APART: u64 = 2 * MIB;
+
+/// The narrowest of the marks at which all was shared, and how far the bounds of anonymous memory are apart there.
+fn narrowest(run: &Profile) -> (String, u64) {
+    let width = |stage: &str| {
+        let row = run.stage(stage);
+        row.known("host_anon_bytes_high") - row.known("host_anon_bytes_low")
+    };
+    let stages = (0..MARKS).map(|number| format!("shared_{number}"));
+    stages.map(|stage| (stage.clone(), width(&stage))).min_by_key(|(_, width)| *width).unwrap()
+}
 
 fn copy_on_write(bench: &Bench) -> Vec<Claim> {
     let child = "child\n ready\n await\n end\n";
     let marks: String = (0..MARKS).map(|number| format!("mark shared_{number}\n hold 50\n")).collect();
     let script = format!("anon a 256M\n write a 0 256M\n mark alone\n {}{marks} release\n wait\n", child.repeat(4));
-    let run = bench.acts(&script).run();
+    // Where others have the CPU a look may be cut short before it has read every share, and its high bound is wide; where
+    // they have it for most of the time, every look of a run is: then once more.
+    let mut runs = (0..4).map(|_| bench.acts(&script).run());
+    let mut run = runs.next().unwrap();
+    while narrowest(&run).1 > APART {
+        let Some(next) = runs.next() else { break };
+        run = next;
+    }
     let row = run.stage("shared_0");
     let mut claims = vec![
         // Alone in its family, it shares nothing.
@@ -50,20 +69,15 @@ fn copy_on_write(bench: &Bench) -> Vec<Claim> {
         run.within("shared_0", "rss_anon_bytes", 5 * HEAP - 5 * rss_error()..=5 * (HEAP + OWN_MEMORY + rss_error())),
         run.exactly("shared_0", "processes", 5),
     ];
-    let stages: Vec<String> = (0..MARKS).map(|number| format!("shared_{number}")).collect();
-    let width = |stage: &String| {
-        let row = run.stage(stage);
-        row.known("host_anon_bytes_high") - row.known("host_anon_bytes_low")
-    };
-    // Where others have the CPU one look may be cut short, before it has read every share: then the high bound is wide.
-    let narrowest = stages.iter().min_by_key(|stage| width(stage)).unwrap();
-    for stage in &stages {
-        let widest = if stage == narrowest { 2 * MIB } else { row.known("rss_anon_bytes") };
-        claims.push(part(&run, stage, "host_anon_bytes", HEAP..=HEAP + 5 * OWN_MEMORY, widest));
+    let (narrowest, _) = narrowest(&run);
+    for number in 0..MARKS {
+        let stage = format!("shared_{number}");
+        let widest = if stage == narrowest { APART } else { row.known("rss_anon_bytes") };
+        claims.push(part(&run, &stage, "host_anon_bytes", HEAP..=HEAP + 5 * OWN_MEMORY, widest));
     }
-    claims.push(Claim::words(format!("basis at {narrowest}"), "pss;", run.stage(narrowest).text("host_basis")));
-    claims.push(run.within(narrowest, "pss_anon_bytes", HEAP..=HEAP + 5 * OWN_MEMORY));
-    claims.push(total(&run, narrowest, HEAP, 5, MAPPED_FILES + 2 * MIB));
+    claims.push(Claim::words(format!("basis at {narrowest}"), "pss;", run.stage(&narrowest).text("host_basis")));
+    claims.push(run.within(&narrowest, "pss_anon_bytes", HEAP..=HEAP + 5 * OWN_MEMORY));
+    claims.push(total(&run, &narrowest, HEAP, 5, MAPPED_FILES + APART));
     claims
 }
 
@@ -119,7 +133,9 @@ fn partly_written(bench: &Bench) -> Vec<Claim> {
     let anonymous = |stage| run.stage(stage).known("host_anon_bytes_low");
     let grown = anonymous("written") - anonymous("read");
     let least = model.payload - model.payload / 100;
+    let available = run.samples.iter().all(|sample| sample.get("host_available_bytes").is_some());
     vec![
+        Claim::holds("every sample has MemAvailable beside it", available, format!("{} samples", run.samples.len())),
         Claim::between("host_anon_bytes grew by", copied - rss_error()..=copied + rss_error(), Figure::Exact(grown)),
         // The page cache keeps the pages that were copied.
         part(&run, "written", "host_payload_bytes", least..=model.payload, 0),
