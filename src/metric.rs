@@ -179,10 +179,10 @@ metrics! {
         "Huge pages of hugetlbfs, summed over processes (status, HugetlbPages); no resident set has them.",
         "shared ones once a process", "" }
     MappedOtherFileBytes MarkGauge Bytes "mapped_other_file_bytes" {
-        "Bytes of files other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of them in memory.",
+        "Bytes of files other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of them in memory. Of a process whose mappings could not be read in time, its file-backed resident set stands in.",
         "pages that are not in memory", "" }
     MappedShmemBytes MarkGauge Bytes "mapped_shmem_bytes" {
-        "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings.",
+        "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings. Of a process whose mappings could not be read in time, its resident shared memory stands in.",
         "pages that are not in memory", "" }
     RunWaitNs Counter Nanoseconds "run_wait_ns" {
         "Time that the tree's threads waited for a CPU while they could have run, at least: each as last read before its end (/proc/PID/task/TID/schedstat). Ten times a second and at marks.", "", "" }

@@ -107,6 +107,9 @@ impl StageTable {
         let mut before: Option<Before> = None;
         let mut rows: Vec<StageRow> = Vec::new();
         let indices = samples_at(&marked, &run.samples);
+        let indices: Vec<Option<usize>> = std::iter::zip(&marked, indices)
+            .map(|(outcome, index)| index.filter(|&index| is_of_the_launch(outcome, &run.samples[index], run)))
+            .collect();
         let times = indices.iter().flatten().map(|&index| run.samples[index].t);
         let processes = host::Processes::at(&run.details, times);
         for (outcome, index) in marked.into_iter().zip(indices) {
@@ -225,6 +228,13 @@ fn sample_at(outcome: &Outcome, samples: &[Sample]) -> Option<usize> {
     }
     let index = samples.partition_point(|sample| sample.t < *at);
     if index < samples.len() { Some(index) } else { samples.len().checked_sub(1) }
+}
+
+/// Whether a sample says anything of a mark: one that was taken when nothing of the launch was left does not, unless the
+/// mark is no earlier than the end. What was in memory at a mark in a launch of milliseconds may be in no sample at all.
+fn is_of_the_launch(outcome: &Outcome, sample: &Sample, run: &Run) -> bool {
+    let (Some((at, _, _)), Some(exit)) = (&outcome.mark, &run.meta.exit) else { return true };
+    !crate::stage::is_over(sample) || *at >= exit.at || sample.t <= *at
 }
 
 /// What each counter did since the previous mark.

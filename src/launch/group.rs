@@ -80,6 +80,7 @@ impl OwnGroup {
 }
 
 fn make(parent: &GroupFiles) -> Result<GroupFiles, String> {
+    remove_forgotten(parent);
     let mut why = io::Error::from(io::ErrorKind::AlreadyExists);
     for number in 0..NAMES {
         let mut name = format!("stagemark-{}", std::process::id());
@@ -101,6 +102,19 @@ fn make(parent: &GroupFiles) -> Result<GroupFiles, String> {
         _ => "give this user a memory group of its own to start it in, or run as root",
     };
     Err(format!("no group can be made in {}: {why}; {change}", parent.path()))
+}
+
+/// Removes the empty groups of profilers that were killed, or whose launch outlived them.
+fn remove_forgotten(parent: &GroupFiles) {
+    for entry in std::fs::read_dir(&parent.directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner =
+            name.to_str().and_then(|name| name.strip_prefix("stagemark-")?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+            // One that has processes in it is refused.
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
 }
 
 /// Limits that a group beside this one would not have.

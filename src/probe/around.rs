@@ -7,6 +7,7 @@ use super::storage::{self, StorageProbe};
 use super::wait::WaitProbe;
 use crate::artifact::Artifact;
 use crate::clock::Mono;
+use crate::host::group_files::GroupFiles;
 use crate::host::{Mounts, Roots};
 use crate::launch::tree::Tree;
 use crate::metric::Metric;
@@ -39,10 +40,14 @@ pub struct Around {
 }
 
 impl Around {
-    /// Over these mounts; [`Around::begin`] must come before the exec.
-    pub fn new(mounts: &Mounts) -> Around {
+    /// Over these mounts; `own` is the launch's own control group, if it has one. [`Around::begin`] must come before the
+    /// exec.
+    pub fn new(mounts: &Mounts, own: Option<&GroupFiles>) -> Around {
         let roots = Roots::default();
-        let group = pressure::group(&roots, mounts);
+        let group = match own.filter(|own| own.version == 2) {
+            Some(own) => Ok(own.directory.clone()),
+            None => pressure::group(&roots, mounts),
+        };
         Around {
             slow_at: None,
             storage: StorageProbe::new(mounts.clone()),

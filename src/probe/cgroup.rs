@@ -3,15 +3,38 @@
 //! Memory is charged to the group whose process first touched it: page cache that was there before, or that others of the
 //! host touched first, is not in these figures, and what the launch read and nobody maps is.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 
 use super::Reading;
+use crate::clock::Mono;
 use crate::host::group_files::{GroupFile, GroupFiles, field};
+use crate::launch::tree::{Process, Tree};
 use crate::metric::Metric;
 
 /// The group's figures, or why there are none.
 pub struct CgroupProbe {
     group: Result<Open, String>,
+    followed: Option<Mono>,
+}
+
+/// The membership of so many processes is looked at every time (3 µs each), that of more of them…
+const FEW: usize = 16;
+/// … once a second.
+const FOLLOW_NS: u64 = 1_000_000_000;
+
+/// Whether a `/proc/PID/cgroup` of a process that has not ended names another memory group than that of this name and
+/// those below it.
+fn is_elsewhere(membership: &str, version: u8, name: &OsStr) -> bool {
+    let of_memory = |controllers: &str| match version {
+        2 => controllers.is_empty(),
+        _ => controllers.split(',').any(|controller| controller == "memory"),
+    };
+    membership.lines().any(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return false };
+        of_memory(controllers) && !path.split('/').any(|part| OsStr::new(part) == name)
+    })
 }
 
 struct Open {
@@ -34,7 +57,7 @@ const METRICS: [Metric; 5] = [
 impl CgroupProbe {
     /// Of a launch that has no group of its own.
     pub fn none(reason: impl Into<String>) -> CgroupProbe {
-        CgroupProbe { group: Err(reason.into()) }
+        CgroupProbe { group: Err(reason.into()), followed: None }
     }
 
     /// Of a group. `resets`: whether [`CgroupProbe::reset`] will be called.
@@ -55,12 +78,32 @@ impl CgroupProbe {
             let stat = open("memory.stat")?;
             Ok(Open { files: files.clone(), current, stat, peak: open(names.peak), span })
         });
-        CgroupProbe { group }
+        CgroupProbe { group, followed: None }
     }
 
     /// The group, for whoever reads others of its files.
     pub fn files(&self) -> Option<&GroupFiles> {
         self.group.as_ref().ok().map(|open| &open.files)
+    }
+
+    /// Looks whether every process of the launch is in the group still: one that went elsewhere is charged there, and the
+    /// group's figures are no longer the launch's.
+    pub fn follow(&mut self, tree: &Tree, now: Mono) {
+        let Ok(open) = &self.group else { return };
+        let Some(name) = open.files.directory.file_name() else { return };
+        let live: Vec<&Process> = tree.processes().filter(|process| !process.has_ended).collect();
+        if live.len() > FEW && self.followed.is_some_and(|at| now.since(at) < FOLLOW_NS) {
+            return;
+        }
+        self.followed = Some(now);
+        let version = open.files.version;
+        let elsewhere = live.iter().find(|process| {
+            let text = std::fs::read_to_string(format!("/proc/{}/cgroup", process.key.pid)).unwrap_or_default();
+            is_elsewhere(&text, version, name)
+        });
+        if let Some(process) = elsewhere {
+            self.group = Err(format!("{} left the launch's control group, and is charged elsewhere", process.label()));
+        }
     }
 
     /// The figures now.
@@ -137,6 +180,17 @@ mod tests {
             let [(metric, reason)] = reading.absences.as_slice() else { panic!("{:?}", reading.absences) };
             assert!(*metric == Metric::CgroupSpanPeakBytes && reason.contains("--reset-peaks"), "{reason}");
         }
+    }
+
+    #[test]
+    fn who_went_elsewhere_is_told() {
+        let name = OsStr::new("stagemark-7");
+        assert!(!is_elsewhere("4:memory:/a/stagemark-7\n0::/\n", 1, name));
+        assert!(!is_elsewhere("4:cpu,memory:/a/stagemark-7/below\n0::/x\n", 1, name));
+        assert!(is_elsewhere("4:memory:/\n0::/stagemark-7\n", 1, name));
+        assert!(!is_elsewhere("4:memory:/\n0::/stagemark-7\n", 2, name));
+        assert!(is_elsewhere("0::/stagemark-70\n", 2, name));
+        assert!(!is_elsewhere("", 2, name), "one that cannot be read is not told of");
     }
 
     #[test]

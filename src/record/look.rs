@@ -115,6 +115,7 @@ impl Probes {
         let mut sightings = Vec::new();
         // Before the processes are read: who came and went unseen takes their bound away.
         self.hear_kernel(artifacts, swept, &mut sightings);
+        self.cgroup.follow(&self.tree, began);
         let mut readings =
             vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
         // And again before their maps are: one that ended meanwhile did so when its record says.

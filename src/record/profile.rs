@@ -182,7 +182,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             }
         }
     }
-    let mut around = Around::new(&mounts);
+    let mut around = Around::new(&mounts, group.as_ref().and_then(|group| Some(group.as_ref().ok()?.files())));
     around.storage.follow(&artifacts);
     around.begin();
     // Rings take a descriptor a CPU: with these, the launch's threads have some left too.

@@ -166,7 +166,7 @@ impl Meta {
     pub fn load(folder: &Path) -> Result<Meta, RunError> {
         let path = folder.join(META);
         let not_a_run = |problem: String| RunError::NotARun { folder: folder.to_owned(), problem };
-        let bytes = std::fs::read(&path).map_err(|error| not_a_run(format!("{META}: {error}")))?;
+        let bytes = super::read_file(&path).map_err(|error| not_a_run(format!("{META}: {error}")))?;
         // The version is looked at alone first: the rest of a later version may have another form.
         #[derive(Deserialize)]
         struct Version {

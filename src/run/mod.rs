@@ -10,6 +10,9 @@ pub mod peaks;
 pub mod rows;
 pub mod sources;
 
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use csv::ByteRecord;
@@ -119,7 +122,7 @@ impl Run {
     /// The command's output as far as `output.log` keeps it; empty where there is none.
     pub fn output(&self) -> Result<Vec<LoggedLine>, RunError> {
         let path = self.folder.join(OUTPUT);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match read_file(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(source) => return Err(RunError::Io { path, source }),
@@ -132,6 +135,19 @@ impl Run {
             })
             .collect()
     }
+}
+
+/// The bytes of a regular file. Anything else that has the name of one of a folder's files may have no end, or no
+/// beginning.
+pub fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    // A pipe that nobody writes to is opened without waiting.
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Replaces a file by these bytes, whole or not at all.
@@ -158,7 +174,7 @@ fn read_rows<T>(
     mut parse: impl FnMut(&ByteRecord, &ByteRecord) -> rows::RowResult<Option<T>>,
 ) -> Result<Vec<T>, RunError> {
     let path = folder.join(name);
-    let bytes = match std::fs::read(&path) {
+    let bytes = match read_file(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             gaps.push(format!("there is no {name}"));

@@ -42,8 +42,10 @@ pub struct Extent {
 /// What was found.
 pub struct Found {
     pub processes: Vec<(ProcessKey, Extent)>,
-    /// Other files and shared memory over all processes, each byte once; or why not all were read.
-    pub union: Result<(u64, u64), String>,
+    /// Other files and shared memory over the processes that were read, each byte once.
+    pub union: (u64, u64),
+    /// Those whose mappings were not read, and why.
+    pub unread: Vec<(ProcessKey, String)>,
 }
 
 /// How the kernel counts a resident page of a mapping.
@@ -82,12 +84,12 @@ impl Extents {
     /// Reads each process's mappings, until `end`.
     pub fn look(&mut self, processes: &[(ProcessKey, &str)], artifacts: &[Artifact], end: Mono) -> Found {
         self.identities.learn(artifacts);
-        let mut found = Found { processes: Vec::new(), union: Ok((0, 0)) };
+        let mut found = Found { processes: Vec::new(), union: (0, 0), unread: Vec::new() };
         let mut all: Parts = HashMap::new();
         for (key, label) in processes {
             if Mono::now() >= end {
-                found.union = Err(format!("{label}: there was no time left to read its /proc/PID/maps"));
-                break;
+                found.unread.push((*key, format!("{label}: there was no time left to read its /proc/PID/maps")));
+                continue;
             }
             match maps::read(key.pid, &mut self.text) {
                 Ok(()) => {
@@ -99,14 +101,12 @@ impl Extents {
                 }
                 Err(Unread::Gone) => {}
                 Err(error) => {
-                    if found.union.is_ok() {
-                        found.union = Err(format!("{label}: its /proc/PID/maps cannot be read: {error}"));
-                    }
+                    found.unread.push((*key, format!("{label}: its /proc/PID/maps cannot be read: {error}")));
                 }
             }
         }
         let total = extent(&all);
-        found.union = found.union.map(|_| (total.other_file, total.shmem));
+        found.union = (total.other_file, total.shmem);
         found
     }
 

@@ -70,7 +70,16 @@ impl SharingProbe {
             self.figures.push(figure(*key, "mapped_other_file_bytes", extent.other_file));
             self.figures.push(figure(*key, "mapped_shmem_bytes", extent.shmem));
         }
-        match mapped.union {
+        // Of one that was not read no more is resident than its resident set.
+        let stand_in = |(mut other_file, mut shmem): (u64, u64)| {
+            for (key, why) in &mapped.unread {
+                let memory = process.memory(*key).ok_or_else(|| why.clone())?;
+                other_file = other_file.saturating_add(memory.file);
+                shmem = shmem.saturating_add(memory.shmem);
+            }
+            Ok::<_, String>((other_file, shmem))
+        };
+        match stand_in(mapped.union) {
             Ok((other_file, shmem)) => {
                 reading.values.set(Metric::MappedOtherFileBytes, other_file);
                 reading.values.set(Metric::MappedShmemBytes, shmem);
