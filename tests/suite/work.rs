@@ -272,7 +272,7 @@ fn waits_and_pressure_never_fall_and_are_absent_with_a_reason() {
         assert!(known.is_sorted(), "{column}: {known:?}");
         // Why some samples have none is no reason why none has.
         let why = reasons.iter().find(|absent| absent["metric"] == column).map(|absent| absent["reason"].to_string());
-        let told = why.is_some_and(|why| !why.contains("at marks"));
+        let told = why.is_some_and(|why| !why.contains("closer look at a mark"));
         let at_mark = run.stage("exited").number(column);
         assert_ne!(told, at_mark.is_some(), "{column} is absent without a reason, or known with one");
     }
