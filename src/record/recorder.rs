@@ -301,7 +301,7 @@ impl Recorder {
         let mut names = Vec::new();
         for key in left {
             // It may have ended since the last look.
-            if !self.probes.tree.reread(key).is_some_and(|stat| !stat.has_ended()) {
+            if self.probes.tree.reread(key).is_none_or(|stat| stat.has_ended()) {
                 continue;
             }
             names.extend(self.probes.tree.process(key.pid).map(Process::label));
