@@ -464,6 +464,10 @@ mod tests {
             std::thread::yield_now();
         }
         let theirs = places(pid, &file);
+        // Nor are its pages there before it runs.
+        while low(&mut probe(&file, theirs.clone())) == 0 {
+            std::thread::yield_now();
+        }
         for no_query in [false, true] {
             let mut there = probe(&file, theirs.clone());
             there.no_query = no_query;
