@@ -9,7 +9,7 @@ use stagemark_fixtures::models::{self, Fill};
 use tempfile::TempDir;
 
 use crate::folder::RunFolder;
-use crate::support::{eventually, reference_loader, stagemark};
+use crate::support::{eventually, finish, reference_loader, signal, stagemark, state_of};
 
 const MIB: u64 = 1 << 20;
 
@@ -450,4 +450,53 @@ fn every_metric_that_was_absent_has_its_reason_in_the_end() {
     let untold: Vec<_> = ever_absent.filter(|metric| reason(metric).is_none()).collect();
     assert!(untold.is_empty(), "absent without a reason: {untold:?}");
     assert_eq!(run.events("exec").len(), 1, "what ended before anybody had looked is known by its command line");
+}
+
+/// The pid that a command wrote down.
+fn pid_in(path: &Path) -> i32 {
+    std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn what_outlives_a_stop_is_stopped_too_and_named() {
+    let bench = Bench::new(MIB);
+    let options = ["--stage", "ready=log:^up", "--until", "ready", "--then", "stop"];
+    let (output, run) = bench.run(&options, &["sh", "-c", "sleep 300 & echo $! >pid; echo up; wait"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let pid = pid_in(&bench.path("pid"));
+    eventually("the end of what outlived it", || state_of(pid).is_none_or(|state| state == 'Z').then_some(()));
+    let warnings = run.json()["warnings"].to_string();
+    assert!(
+        warnings.contains(&format!("process {pid} (sleep) outlived the command, and was sent SIGTERM")),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn what_outlives_the_command_is_named_and_left_alone() {
+    let bench = Bench::new(MIB);
+    let script = "setsid sleep 300 >/dev/null 2>&1 & echo $! >pid; exit 7";
+    let (output, run) = bench.run(&[], &["sh", "-c", script]);
+    let pid = pid_in(&bench.path("pid"));
+    let alive = state_of(pid);
+    signal(pid, nix::sys::signal::Signal::SIGKILL);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(alive.is_some_and(|state| state != 'Z'), "{alive:?}");
+    let warnings = run.json()["warnings"].to_string();
+    assert!(warnings.contains("outlived the command: what it does from then on is not in this run"), "{warnings}");
+}
+
+#[test]
+fn a_file_that_is_none_is_refused_and_not_waited_for() {
+    let bench = Bench::new(MIB);
+    bench.run(&[], &bench.loader(&["--mode", "mmap-lazy"]));
+    for (name, status) in [("samples.csv", 3), ("run.json", 2)] {
+        let path = bench.path("run").join(name);
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let output = finish(stagemark().arg("report").arg(bench.path("run")));
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{name}: {told}");
+        assert!(told.contains(name) && told.contains("not a regular file"), "{told}");
+    }
 }
