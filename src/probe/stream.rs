@@ -32,7 +32,11 @@ use crate::watch::{Observed, Seen};
 const SIZES: [u8; 6] = [7, 6, 5, 4, 3, 2];
 /// Between two polls while somebody waits for a mapping…
 const SOON: Duration = Duration::from_micros(300);
-/// … and otherwise, unless a ring gets full.
+/// … for so long; whoever imports libraries for half a minute first should not pay a tenth of a core for it. Then…
+const IN_HASTE_NS: u64 = 5_000_000_000;
+/// … so often.
+const PATIENT: Duration = Duration::from_millis(2);
+/// And otherwise, unless a ring gets full.
 const SELDOM: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_millis(1);
 /// So full a ring makes the next poll come sooner…
@@ -278,6 +282,7 @@ fn keep_empty(shared: &Shared, sender: &Sender<Seen>) {
     // A poll that comes 50 µs late, as the kernel's default allows, is late for the sample beside a mark.
     let _ = nix::sys::prctl::set_timerslack(1_000);
     let mut seldom = SELDOM;
+    let mut pending_since = None;
     let mut state = shared.lock();
     while !state.stop {
         let mapped = state.drain();
@@ -291,7 +296,13 @@ fn keep_empty(shared: &Shared, sender: &Sender<Seen>) {
             empty if empty < EMPTY => (seldom * 2).min(SELDOM),
             _ => seldom,
         };
-        let wait = if state.pending { SOON } else { seldom };
+        let now = Mono::now();
+        pending_since = if state.pending { pending_since.or(Some(now)) } else { None };
+        let wait = match pending_since {
+            Some(since) if now.since(since) < IN_HASTE_NS => SOON,
+            Some(_) => PATIENT.min(seldom),
+            None => seldom,
+        };
         state = shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
