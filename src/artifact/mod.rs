@@ -11,7 +11,7 @@ pub mod locate;
 pub mod set;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -156,19 +156,8 @@ impl Artifact {
         // Without O_NONBLOCK the open of a FIFO that has just come into the file's place would wait for a writer.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let metadata = regular(file.metadata().map_err(failed)?)?;
-        Ok(Artifact {
-            path: std::path::absolute(path).map_err(failed)?,
-            real_path: std::fs::canonicalize(path).map_err(failed)?,
-            file: Arc::new(file),
-            size: metadata.size(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            modified_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
-            found,
-            format: Format::Raw,
-            layout: Ok(Arc::new(format::raw(metadata.size()))),
-            header_digest: None,
-        })
+        let layout = Ok(Arc::new(format::raw(metadata.size())));
+        Artifact::of_file(path, file, &metadata, found, Format::Raw, layout).map_err(failed)
     }
 
     /// A file that must not be opened: only found, so that it has an identity and a length, and nothing of it is read.
@@ -181,17 +170,29 @@ impl Artifact {
         if !metadata.is_file() {
             return Err(ArtifactError::NotAModel { path: path.to_owned(), problem: "is not a regular file".into() });
         }
+        Artifact::of_file(path, file, &metadata, found, Format::Unknown, Err(why)).map_err(failed)
+    }
+
+    /// By what stat(2) says of a regular file that is held by its descriptor.
+    fn of_file(
+        path: &Path,
+        file: File,
+        metadata: &Metadata,
+        found: Found,
+        format: Format,
+        layout: Result<Arc<Layout>, String>,
+    ) -> std::io::Result<Artifact> {
         Ok(Artifact {
-            path: std::path::absolute(path).map_err(failed)?,
-            real_path: std::fs::canonicalize(path).map_err(failed)?,
+            path: std::path::absolute(path)?,
+            real_path: std::fs::canonicalize(path)?,
             file: Arc::new(file),
             size: metadata.size(),
             device: metadata.dev(),
             inode: metadata.ino(),
             modified_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
             found,
-            format: Format::Unknown,
-            layout: Err(why),
+            format,
+            layout,
             header_digest: None,
         })
     }

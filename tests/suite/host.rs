@@ -1,8 +1,6 @@
 //! The host account in what it prints, and where no two processes share; ranks; deaths. Its figures are held against
 //! loaders that hold memory in one known way by `tests/truth`, cases/account.rs.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,6 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::folder::{RunFolder, Stage};
+use crate::memory_group::Group;
 use crate::support::{finish, stagemark};
 
 const MIB: u64 = 1 << 20;
@@ -128,48 +127,6 @@ fn ranks_have_rows_of_their_own() {
         page.contains("2 ranks: the largest resident set is ") && page.contains("(rank 1), the smallest"),
         "{page}"
     );
-}
-
-/// A version 1 memory group below this process's own, taken away in the end.
-struct Group(PathBuf);
-
-impl Group {
-    fn limited(bytes: u64) -> Option<Group> {
-        let own =
-            BufReader::new(File::open("/proc/self/cgroup").ok()?).lines().map_while(Result::ok).find_map(|line| {
-                let mut fields = line.splitn(3, ':');
-                let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-                controllers.split(',').any(|name| name == "memory").then(|| path.to_owned())
-            })?;
-        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let name = format!("stagemark-test-{}-{number}", std::process::id());
-        let path = PathBuf::from(format!("/sys/fs/cgroup/memory{own}")).join(name);
-        std::fs::create_dir(&path).ok()?;
-        let group = Group(path);
-        std::fs::write(group.0.join("memory.limit_in_bytes"), bytes.to_string()).ok()?;
-        Some(group)
-    }
-
-    /// Or says loudly that there is none.
-    fn or_skip(bytes: u64) -> Option<Group> {
-        let group = Group::limited(bytes);
-        if group.is_none() {
-            eprintln!("SKIPPED: no memory group of version 1 can be made here: it takes root, and such a hierarchy");
-        }
-        group
-    }
-
-    fn kills(&self) -> u64 {
-        let text = std::fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
 
 fn death(bench: &Bench) -> Value {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
@@ -656,14 +656,20 @@ fn signals_sent_to_the_profiler_reach_the_command_once() {
     assert_eq!(ended(&mut child).code(), Some(9));
 }
 
-#[test]
-fn a_signal_to_the_whole_group_reaches_the_command_once() {
-    let folder = folder();
+/// The profiler and the command that tells its signals, alone in a group, once that is ready; and what was printed so far.
+fn in_a_group_of_its_own(folder: &tempfile::TempDir) -> (Child, ChildStdout, Vec<u8>) {
     let mut command = Command::new("setsid");
-    command.arg(PROGRAM).args(run_arguments(&folder)).args(helper("signals"));
+    command.arg(PROGRAM).args(run_arguments(folder)).args(helper("signals"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let (out, mut seen) = (child.stdout.take().unwrap(), Vec::new());
     wait_for(&out, &mut seen, "<ready ");
+    (child, out, seen)
+}
+
+#[test]
+fn a_signal_to_the_whole_group_reaches_the_command_once() {
+    let folder = folder();
+    let (mut child, out, mut seen) = in_a_group_of_its_own(&folder);
     let profiler = child.id() as i32;
     for (sent, count) in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGUSR1].into_iter().zip(1..) {
         nix::sys::signal::killpg(nix::unistd::Pid::from_raw(profiler), sent).unwrap();
@@ -682,11 +688,7 @@ fn a_signal_to_the_whole_group_reaches_the_command_once() {
 fn two_of_a_kind_to_the_whole_group_are_not_given_again() {
     const ROUNDS: usize = 150;
     let folder = folder();
-    let mut command = Command::new("setsid");
-    command.arg(PROGRAM).args(run_arguments(&folder)).args(helper("signals"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let (out, mut seen) = (child.stdout.take().unwrap(), Vec::new());
-    wait_for(&out, &mut seen, "<ready ");
+    let (mut child, out, mut seen) = in_a_group_of_its_own(&folder);
     let profiler = child.id() as i32;
     let told = |seen: &[u8]| memchr::memmem::find_iter(seen, " SIGUSR1 code 0><from ").count();
     for _ in 0..ROUNDS {

@@ -11,6 +11,7 @@ mod folder;
 mod host;
 mod launch;
 mod loader;
+mod memory_group;
 mod peaks;
 mod readme;
 mod reports;

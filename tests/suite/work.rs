@@ -10,6 +10,7 @@ use serde_json::Value;
 use stagemark_fixtures::models::{Fill, uniform};
 use tempfile::TempDir;
 
+use crate::confine::is_root;
 use crate::folder::{RunFolder, Stage};
 use crate::support::{finish, reference_loader, stagemark};
 
@@ -79,14 +80,6 @@ fn line(output: &Output, part: &str) -> String {
 
 fn storage(run: &RunFolder) -> Vec<Value> {
     run.json()["storage"].as_array().unwrap().clone()
-}
-
-fn is_root(what: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        eprintln!("SKIPPED: {what} needs root");
-    }
-    root
 }
 
 /// Runs a tool; its output, or nothing where it fails, which is said.

@@ -34,6 +34,9 @@ mod confine;
 #[allow(dead_code)]
 mod folder;
 mod harness;
+#[path = "../suite/memory_group.rs"]
+#[allow(dead_code)]
+mod memory_group;
 mod needs;
 mod profile;
 mod run;

@@ -1,10 +1,9 @@
 //! Commands that were killed: by the kernel for want of memory, or by somebody.
 
-use std::path::PathBuf;
-
 use crate::bench::{Bench, MIB};
 use crate::claim::{Claim, Figure};
 use crate::harness::Case;
+use crate::memory_group::Group;
 use crate::needs::Need;
 use crate::support::reference_loader;
 
@@ -15,39 +14,8 @@ pub const CASES: &[Case] = &[
 
 const LIMIT: u64 = 64 * MIB;
 
-/// A memory group below this process's own, taken away in the end.
-struct Group(PathBuf);
-
-impl Group {
-    fn limited() -> Group {
-        let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-        let own = text.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?);
-            controllers.split(',').any(|name| name == "memory").then(|| path.to_owned())
-        });
-        let parent = format!("/sys/fs/cgroup/memory{}", own.expect("a memory group of this process"));
-        let group = Group(PathBuf::from(parent).join(format!("stagemark-truth-{}", std::process::id())));
-        std::fs::create_dir(&group.0).unwrap();
-        std::fs::write(group.0.join("memory.limit_in_bytes"), LIMIT.to_string()).unwrap();
-        group
-    }
-
-    /// How often the kernel has killed in it.
-    fn kills(&self) -> u64 {
-        let text = std::fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 fn out_of_memory(bench: &Bench) -> Vec<Claim> {
-    let group = Group::limited();
+    let group = Group::limited(LIMIT).expect("the need was met");
     // A worker puts itself into the group; its parent, outside, lives on.
     let script = bench.script("grow", "mark begun\n anon a 256M\n write a 0 256M\n");
     let shell = "sh -c 'echo $$ >\"$1/cgroup.procs\" && exec \"$2\" \"$3\" acts \"$4\" \"$5\"' sh \"$@\"; exit 3";
