@@ -512,7 +512,10 @@ impl Recorder {
                     let heard_late = stage::outlives_the_launch(mark.evidence) || mark.evidence == Evidence::Mapping;
                     let before = stage::is_over(sample) && heard_late;
                     let taken = self.last_alive.filter(|_| before).unwrap_or(sample.t);
-                    mark.sampled = Some(self.beside(event.at, taken));
+                    // A line that is read after the end has the values from before it. The end has its own all the same:
+                    // what the processes were last seen to have is not what they took.
+                    let is_end = mark.evidence == Evidence::Exit;
+                    mark.sampled = Some(if is_end { taken } else { self.beside(event.at, taken) });
                 }
                 self.write(&event);
                 if let What::Mark(mark) = event.what
