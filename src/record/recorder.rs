@@ -43,11 +43,6 @@ const LEAST_FOR_TENSORS: u64 = 5_000_000;
 /// The first look at an artifact that was found after start.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
-/// `run.json` is first written so long after the start where a stage waits for a mapping…
-const SETTLE_NS: u64 = 100_000_000;
-/// … and at the latest so long after it, waiting for what is not known yet.
-const LATEST_NS: u64 = 1_000_000_000;
-
 /// What was seen beside a look is matched with it, up to so many things.
 const MOST_AT_ONCE: usize = 10_000;
 /// Command lines that are kept for telling a client from a loader.
@@ -95,8 +90,6 @@ pub struct Recorder {
     artifacts_told: At,
     /// The last sample with a process in it.
     last_alive: Option<At>,
-    /// Whether `run.json` has been written.
-    settled: bool,
     first_mapping_seen: bool,
     /// The marks so far, each with the sample beside it.
     beside: Vec<(At, At)>,
@@ -190,7 +183,6 @@ impl Recorder {
             last_t: At(i64::MIN),
             artifacts_told: At(i64::MIN),
             last_alive: None,
-            settled: false,
             first_mapping_seen: false,
             beside: Vec::new(),
             gone: HashSet::new(),
@@ -205,14 +197,8 @@ impl Recorder {
         self.begin();
         // Before anything else: what is on the disk can wait, and what the command does first cannot.
         self.tick();
-        if self.meta.condition.state.is_empty() {
-            self.look_at_state();
-        }
+        self.settle_in();
         loop {
-            if !self.settled && self.may_settle_in() {
-                self.settled = true;
-                self.write_meta();
-            }
             let wait = Duration::from_nanos(self.pace.wait_ns(Mono::now()));
             match self.receiver.recv_timeout(wait) {
                 Ok(seen) => {
@@ -256,12 +242,12 @@ impl Recorder {
         }
     }
 
-    /// Whether there is time for the disk: while the facts of the host are still being gathered, or a mapping may come any
-    /// moment beside which a sample is to be taken, there is none; but a run is not long without its `run.json`.
-    fn may_settle_in(&self) -> bool {
-        let known = self.surroundings.as_ref().is_none_or(Surroundings::are_known);
-        let waited = Mono::now().since(self.clock.start());
-        (known && (!self.mapping_pending() || waited >= SETTLE_NS)) || waited >= LATEST_NS
+    /// After the first look.
+    fn settle_in(&mut self) {
+        if self.meta.condition.state.is_empty() {
+            self.look_at_state();
+        }
+        self.write_meta();
     }
 
     fn finish(mut self) -> Recorded {
@@ -482,7 +468,7 @@ impl Recorder {
         self.meta.stages_digest = self.meta.stages.digest();
         self.meta.until = self.until.clone().or_else(|| self.meta.stages.until.clone());
         self.look_at_state();
-        self.rewrite_meta();
+        self.write_meta();
     }
 
     /// What the stage file names as retained state, before the launch has had time to change it.
@@ -657,7 +643,7 @@ impl Recorder {
             self.faults.iter().for_each(|faults| faults.artifacts(self.artifacts.clone()));
             let what = What::Artifact { artifact: ArtifactId(self.artifacts.len() - 1), found: Found::Discovered };
             marks.extend(self.happened(Mono::now(), Some(0), what));
-            self.rewrite_meta();
+            self.write_meta();
         }
         marks
     }
@@ -737,13 +723,6 @@ impl Recorder {
     fn enter_surroundings(&mut self) {
         if let Some(surroundings) = self.surroundings.take() {
             surroundings.enter(&mut self.meta);
-        }
-    }
-
-    /// Writes `run.json` again, if it was written before.
-    fn rewrite_meta(&mut self) {
-        if self.settled {
-            self.write_meta();
         }
     }
 

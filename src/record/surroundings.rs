@@ -37,11 +37,6 @@ impl Surroundings {
         Surroundings(descriptors_suffice().then(start).flatten(), query)
     }
 
-    /// Whether entering them takes no waiting.
-    pub fn are_known(&self) -> bool {
-        self.0.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
     /// Waits for the facts, and enters them.
     pub fn enter(self, meta: &mut Meta) {
         let Surroundings(thread, query) = self;
