@@ -63,7 +63,7 @@ pub struct StorageProbe {
     /// The boundaries behind each mount that was looked behind, by its id: shards lie side by side.
     behind: HashMap<u32, Vec<usize>>,
     blocks: Result<HashMap<(u32, u32), Given>, String>,
-    mountstats: Option<String>,
+    mountstats: Result<Vec<u8>, String>,
     buffer: Buffer,
     cost_ns: u64,
     was_dear: bool,
@@ -81,7 +81,7 @@ impl StorageProbe {
             artifacts: 0,
             behind: HashMap::new(),
             blocks: Err("nothing was read of it before the start".to_owned()),
-            mountstats: None,
+            mountstats: Ok(Vec::new()),
             buffer: Buffer::new(),
             cost_ns: 0,
             was_dear: false,
@@ -94,7 +94,8 @@ impl StorageProbe {
         let diskstats = std::fs::read_to_string(self.roots.proc.join("diskstats"));
         self.blocks = diskstats.map(|text| parse_diskstats(&text)).map_err(|error| format!("/proc/diskstats: {error}"));
         if self.mounts.iter().any(|mount| mount.fs_type.starts_with("nfs")) {
-            self.mountstats = std::fs::read_to_string(self.roots.proc.join("self/mountstats")).ok();
+            let mountstats = std::fs::read(self.roots.proc.join("self/mountstats"));
+            self.mountstats = mountstats.map_err(|error| format!("/proc/self/mountstats at the start: {error}"));
         }
         let mut sources = std::mem::take(&mut self.sources);
         sources.iter_mut().flatten().for_each(|source| self.rebase(source));
@@ -171,13 +172,12 @@ impl StorageProbe {
     /// Sets what a source had given before the start.
     fn rebase(&self, source: &mut Source) {
         source.base = match &source.counters {
-            // A device that was not there had given nothing.
+            // What was not there had given nothing; where that could not be seen there is no figure at all.
             Counters::Block(device) => {
                 self.blocks.as_ref().ok().and_then(|blocks| blocks.get(device)).copied().unwrap_or_default()
             }
             Counters::Nfs(mount) => {
-                let text = self.mountstats.as_deref().unwrap_or_default();
-                parse_mountstats(text.as_bytes(), mount).unwrap_or_default()
+                self.mountstats.as_ref().ok().and_then(|text| parse_mountstats(text, mount)).unwrap_or_default()
             }
         };
         source.busy_ms = (source.base.busy_ns.unwrap_or(0) / 1_000_000) as u32;
@@ -206,7 +206,11 @@ impl StorageProbe {
         let needs_mounts = sources.iter().flatten().any(|source| source.file.is_none());
         let mountstats = needs_mounts.then(|| std::fs::read(self.roots.proc.join("self/mountstats")));
         for source in sources.iter_mut().flatten() {
-            source.read(self.blocks.as_ref().err(), mountstats.as_ref(), &mut self.buffer);
+            let no_base = match source.counters {
+                Counters::Block(_) => self.blocks.as_ref().err(),
+                Counters::Nfs(_) => self.mountstats.as_ref().err(),
+            };
+            source.read(no_base, mountstats.as_ref(), &mut self.buffer);
         }
         self.sources = sources;
         self.cost_ns = Mono::now().since(begun);
@@ -259,18 +263,18 @@ impl StorageProbe {
 
 impl Source {
     fn read(&mut self, no_base: Option<&String>, mountstats: Option<&std::io::Result<Vec<u8>>>, buffer: &mut Buffer) {
-        let now = match (&self.counters, &mut self.file) {
-            (Counters::Block(_), Some(file)) => match (no_base, file.read(buffer)) {
-                (Some(why), _) => Err(why.clone()),
-                (None, Ok(text)) => parse_stat(text).ok_or_else(|| "its stat file has another form".to_owned()),
-                (None, Err(error)) => Err(format!("its counters cannot be read: {error}")),
+        let now = match (no_base, &self.counters, &mut self.file) {
+            (Some(why), ..) => Err(why.clone()),
+            (None, Counters::Block(_), Some(file)) => match file.read(buffer) {
+                Ok(text) => parse_stat(text).ok_or_else(|| "its stat file has another form".to_owned()),
+                Err(error) => Err(format!("its counters cannot be read: {error}")),
             },
-            (Counters::Nfs(mount), _) => match mountstats {
+            (None, Counters::Nfs(mount), _) => match mountstats {
                 Some(Ok(text)) => parse_mountstats(text, mount).ok_or_else(|| "mountstats does not show it".to_owned()),
                 Some(Err(error)) => Err(format!("/proc/self/mountstats: {error}")),
                 None => Err("not read".to_owned()),
             },
-            (Counters::Block(_), None) => Err("not read".to_owned()),
+            (None, Counters::Block(_), None) => Err("not read".to_owned()),
         };
         self.last = now.map(|now| {
             let busy_ns = now.busy_ns.map(|busy| {
