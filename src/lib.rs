@@ -63,4 +63,6 @@ pub mod sample;
 pub mod stage;
 #[allow(unsafe_code)]
 pub mod sys;
+#[cfg(test)]
+mod testing;
 pub mod watch;

@@ -90,9 +90,9 @@ mod tests {
         assert!(running > 0);
         drop(child.stdin.take());
         // Until it is a zombie: its files are closed before.
-        while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
-            std::thread::yield_now();
-        }
+        crate::testing::until("its end", || {
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ")
+        });
         let dead = helpers.cpu_ns();
         assert!(dead >= running, "{dead} {running}");
         helpers.read(pid);

@@ -210,9 +210,9 @@ mod tests {
             // The spawn comes back when the old program is gone, which is before the new one is laid out.
             let mut stat = crate::proc::ProcFile::of(pid, "stat");
             let mut buffer = crate::proc::Buffer::new();
-            while !crate::proc::stat::Stat::parse(stat.read(&mut buffer).unwrap()).unwrap().image.is_there() {
-                std::thread::yield_now();
-            }
+            crate::testing::until("its new program", || {
+                crate::proc::stat::Stat::parse(stat.read(&mut buffer).unwrap()).unwrap().image.is_there()
+            });
             let mut text = Vec::new();
             read(pid, &mut text).unwrap();
             child.kill().unwrap();

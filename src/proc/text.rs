@@ -156,9 +156,9 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = procfs::process::Process::new(child.id() as Pid).unwrap();
         // Its figures stand still once it sleeps.
-        while process.stat().unwrap().state != 'S' || command_line(child.id() as Pid) != ["sleep", "60"] {
-            std::thread::yield_now();
-        }
+        crate::testing::until("its sleep", || {
+            process.stat().unwrap().state == 'S' && command_line(child.id() as Pid) == ["sleep", "60"]
+        });
         let theirs = process.status().unwrap();
         let ours = Memory::parse(&std::fs::read(format!("/proc/{}/status", child.id())).unwrap()).unwrap();
         assert_eq!(Some(ours.rss / 1024), theirs.vmrss);

@@ -133,8 +133,12 @@ impl MappingProbe {
                     places: vec![place_of(map)],
                     permissions: permissions.clone(),
                 };
+                let is_shown = told_by_reading(changes, at, pid, id).is_some();
                 match watched_of(&mut self.watched, tree, at, pid) {
-                    Some(watched) if watched.read_at.is_some_and(|read| read >= at) && id.0 < watched.knew => {
+                    // A reading takes time: it may also show what was mapped after it began.
+                    Some(watched)
+                        if is_shown || watched.read_at.is_some_and(|read| read >= at) && id.0 < watched.knew =>
+                    {
                         read_since(watched, at, pid, id, range, permissions, changes);
                     }
                     _ => self.add(tree, (pid, id), added, changes),
@@ -220,6 +224,14 @@ fn watched_of<'w>(
     watched.get_mut(&process.key)
 }
 
+/// What a reading of maps, made since, tells of a mapping by this process of this artifact that may have been made then.
+fn told_by_reading(changes: &mut [Sighting], at: Mono, pid: Pid, id: ArtifactId) -> Option<&mut Sighting> {
+    changes.iter_mut().find(|(seen, window, what)| {
+        let same = matches!(what, What::Mapped { pid: p, artifact, .. } if (*p, *artifact) == (pid, id));
+        same && *window != Some(0) && *seen >= at && window.is_none_or(|window| seen.since(at) <= window)
+    })
+}
+
 /// A mapping whose process's maps were read after it was made: either they show it, or it was gone by then.
 fn read_since(
     watched: &Watched,
@@ -232,12 +244,8 @@ fn read_since(
 ) {
     let permissions = permissions.iter().map(text_of_permissions).collect();
     let bytes = range.end - range.start;
-    let by_reading = changes.iter_mut().find(|(seen, window, what)| {
-        let same = matches!(what, What::Mapped { pid: p, artifact, .. } if (*p, *artifact) == (pid, id));
-        same && *window != Some(0) && *seen >= at && window.is_none_or(|window| seen.since(at) <= window)
-    });
     let what = What::Mapped { pid, artifact: id, bytes, permissions };
-    match by_reading {
+    match told_by_reading(changes, at, pid, id) {
         Some((seen, window, by_reading)) if *by_reading == what => (*seen, *window) = (at, Some(0)),
         Some((seen, window, _)) => {
             // It had come to more by the time it was read.
@@ -251,5 +259,49 @@ fn read_since(
             changes.push((at, Some(0), what));
             changes.push((read, Some(read.since(at)), What::Unmapped { pid, artifact: id }));
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::event::Found;
+    use crate::launch::Finals;
+    use std::time::Duration;
+
+    #[test]
+    fn what_was_mapped_while_maps_was_read_has_its_records_time() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8192).unwrap();
+        let artifacts = [Artifact::open_raw(file.path(), Found::Declared).unwrap()];
+        let start = Mono::now();
+        let _mapping = crate::sys::cache::Mapping::new(file.as_file(), 0..8192).unwrap();
+        let pid = std::process::id() as Pid;
+        let mut tree = Tree::without_orphans(pid, start, Finals::default(), |argv| argv.to_vec());
+        tree.sweep(Mono::now());
+        let mut probe = MappingProbe::new(|_| false);
+        let mut changes = probe.look(&tree, &artifacts, Duration::from_secs(1)).changes;
+        let key = tree.process(pid).unwrap().key;
+        // The reading began just before the mapping was made, and shows it.
+        let made = probe.watched[&key].read_at.unwrap().plus(1);
+        let place = probe.watched[&key].holdings[&ArtifactId(0)].places[0];
+        let record = Record::Map(MapRecord {
+            pid,
+            start: place.start,
+            offset: 0,
+            length: 8192,
+            permissions: *b"r--s",
+            device: artifacts[0].device,
+            inode: artifacts[0].inode,
+            path: file.path().as_os_str().as_encoded_bytes().to_vec(),
+        });
+        let is_mapped = |what: &What| matches!(what, What::Mapped { .. });
+        let by_reading: Vec<_> = changes.iter().filter(|(_, _, what)| is_mapped(what)).cloned().collect();
+        assert!(matches!(by_reading[..], [(seen, Some(1..), _)] if seen > made), "{by_reading:?}");
+        probe.heed(&tree, &artifacts, &[(made, record)], &mut changes);
+        let told: Vec<_> = changes.iter().filter(|(_, _, what)| is_mapped(what)).collect();
+        assert!(told.iter().all(|(_, _, what)| *what == by_reading[0].2), "{told:?} {by_reading:?}");
+        assert!(matches!(told[..], [(at, Some(0), _)] if *at == made), "{told:?}");
     }
 }
