@@ -13,6 +13,7 @@ use crate::probe::around::Around;
 use crate::probe::available::AvailableProbe;
 use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
+use crate::probe::device::DeviceProbe;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::ProcessProbe;
@@ -60,6 +61,7 @@ pub struct Probes {
     pub available: AvailableProbe,
     pub sharing: SharingProbe,
     pub ranks: RankProbe,
+    pub device: DeviceProbe,
 }
 
 /// What a look found.
@@ -111,6 +113,8 @@ impl Probes {
             Closeness::Glance => self.tree.glance(began),
             _ => self.tree.sweep(began),
         };
+        // Asked first and taken last: what the reader reads meanwhile is of this look.
+        self.device.ask(&self.tree, at_mark);
         let faults = self.counters.faults();
         let mut sightings = Vec::new();
         // Before the processes are read: who came and went unseen takes their bound away.
@@ -171,6 +175,8 @@ impl Probes {
             // What it may cost its targets is limited by itself, in CPU time; where others have the CPU it takes longer.
             readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 2));
         }
+
+        readings.push(self.device.take(began, at_mark));
 
         let mut look = Look {
             began,

@@ -41,6 +41,8 @@ pub struct Options {
     pub reset_peaks: bool,
     /// `--faults`: one minor fault in so many is a sample.
     pub faults: Option<NonZeroU64>,
+    /// Where the devices are found: `--nvidia-ml`, and for tests the environment.
+    pub devices: crate::probe::device::Place,
     /// How the kernel's records are taken. No option of the command line.
     pub stream: Choice,
     pub argv: Vec<OsString>,

@@ -6,9 +6,10 @@
 //! 1. The folder and the artifacts: wrong usage and unusable paths end it here, with nothing left behind.
 //! 2. The control channel: without it nothing could be supervised, and so its failure is ours. Descriptors are held in
 //!    reserve from here on.
-//! 3. Notification socket, control group, output and its logs: what the command is given at its start.
-//! 4. Storage and pressure, whose counters need a figure from before the start.
-//! 5. Inherited perf events, last: they belong to the thread that starts the command, and their rings take many
+//! 3. What is in use on the devices, whose driver has had the time of 1 to wake.
+//! 4. Notification socket, control group, output and its logs: what the command is given at its start.
+//! 5. Storage and pressure, whose counters need a figure from before the start.
+//! 6. Inherited perf events, last: they belong to the thread that starts the command, and their rings take many
 //!    descriptors, of which some are held back for the launch's threads.
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use super::kernel::{self, Kernel};
 use super::look::Probes;
 use super::options::{Options, ProfileError};
 use super::recorder::{Recorded, Recorder, Setup};
-use super::surroundings::Surroundings;
+use super::surroundings::{self, Surroundings};
 use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
@@ -37,11 +38,11 @@ use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs, OwnGroup};
-use crate::metric::Metric;
 use crate::probe::around::Around;
 use crate::probe::available::AvailableProbe;
 use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
+use crate::probe::device::DeviceProbe;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::{CounterError, ProcessProbe, memory_of_this_process};
@@ -50,7 +51,7 @@ use crate::probe::residency::ResidencyProbe;
 use crate::probe::sharing::SharingProbe;
 use crate::probe::stream::{Stream, StreamWatch};
 use crate::run::Meta;
-use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
+use crate::run::meta::{ArtifactMeta, Condition, SCHEMA};
 use crate::run::peaks::{OwnCgroup, PeaksMeta};
 use crate::run::sources::Sources;
 use crate::stage::Matcher;
@@ -59,6 +60,8 @@ use crate::watch::{self, Observed, Seen, log, notify, unseen};
 
 /// How long the first look at the artifacts may delay the launch, in all.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// How long the first look at the devices may delay the launch: drivers that nobody uses may be slow to wake.
+const BASELINE: Duration = Duration::from_secs(3);
 /// How long the end waits for output that its reader does not take.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -133,7 +136,7 @@ impl Prepared {
             until: options.until.clone().or_else(|| stages.until.clone()),
             stages,
             sources: Sources::default(),
-            absent: absent_by_design(),
+            absent: Vec::new(),
             warnings,
             exit: None,
             death: None,
@@ -143,6 +146,8 @@ impl Prepared {
             losses: Vec::new(),
             faults: None,
             storage: Vec::new(),
+            devices: Vec::new(),
+            device_probe: Default::default(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
@@ -152,8 +157,13 @@ impl Prepared {
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
     launch::signals::hold();
+    // Drivers wake while the rest is prepared.
+    let devices = || DeviceProbe::begin(options.devices.clone());
+    let device = surroundings::descriptors_suffice().then(devices);
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
+    let mut device = device.unwrap_or_else(devices);
+    warnings.extend(device.baseline(BASELINE));
 
     let (sender, receiver) = channel();
     let control = Control::new()?;
@@ -259,6 +269,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             available: AvailableProbe::default(),
             sharing: SharingProbe::new(),
             ranks: RankProbe::default(),
+            device,
             cgroup,
         },
         discover,
@@ -319,14 +330,6 @@ fn reserve() -> Vec<File> {
 fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
     let ours = view.contains(pid);
     (ours || Path::new(&format!("/proc/{pid}")).exists()).then_some(ours)
-}
-
-/// The metrics that this version has no probe for.
-fn absent_by_design() -> Vec<Absent> {
-    let reason = "this version looks at no device";
-    [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes]
-        .map(|metric| Absent { metric, reason: reason.to_owned() })
-        .into()
 }
 
 fn now_utc() -> String {

@@ -29,6 +29,7 @@ use crate::host::Mounts;
 use crate::launch::Control;
 use crate::launch::tree::{Process, ProcessKey, Sighting};
 use crate::metric::Metric;
+use crate::probe::device::FigureOf;
 use crate::run::meta::{Absent, ArtifactMeta, Cost, Exit};
 use crate::run::{LoggedLine, Meta, Scope};
 use crate::sample::Sample;
@@ -324,7 +325,8 @@ impl Recorder {
         let at_marks = Metric::levels().filter(|metric| !metric.is_gauge()).map(|metric| (metric, why));
         let owned = |(metric, reason): (Metric, &str)| Absent { metric, reason: reason.to_owned() };
         let ever = self.absence.ever().map(owned);
-        let by_design = at_marks.chain(self.probes.around.between()).map(|(metric, reason)| owned((metric, reason)));
+        let between = self.probes.around.between().chain(self.probes.device.between());
+        let by_design = at_marks.chain(between).map(|(metric, reason)| owned((metric, reason)));
         for absent in ever.chain(by_design) {
             if !self.meta.absent.iter().any(|known| known.metric == absent.metric) {
                 self.meta.absent.push(absent);
@@ -669,6 +671,13 @@ impl Recorder {
                 offer(Scope::Storage(index), "busy_ns", busy);
             }
         }
+        for figure in self.probes.device.figures() {
+            let scope = match figure.of {
+                FigureOf::Device(index) => Scope::Device(index),
+                FigureOf::Process(pid) => Scope::Process(pid),
+            };
+            offer(scope, figure.metric, figure.value);
+        }
         for figure in self.probes.ranks.figures(figures.iter()) {
             offer(Scope::Rank(figure.rank), figure.metric, figure.value);
         }
@@ -735,6 +744,8 @@ impl Recorder {
                 self.meta.faults = Some(faults.samples());
             }
             self.meta.storage = self.probes.around.storage.boundaries().to_vec();
+            self.meta.devices = self.probes.device.devices().to_vec();
+            self.meta.device_probe = self.probes.device.meta().clone();
             folder.meta(&self.meta);
         }
     }

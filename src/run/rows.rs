@@ -170,6 +170,7 @@ pub fn detail_row(detail: &Detail) -> ByteRecord {
         Scope::Process(pid) => ("process", pid.to_string()),
         Scope::Artifact(ArtifactId(index)) => ("artifact", index.to_string()),
         Scope::Storage(index) => ("storage", index.to_string()),
+        Scope::Device(index) => ("device", index.to_string()),
         Scope::Rank(rank) => ("rank", rank.to_string()),
     };
     vec![detail.at.0.to_string(), scope.to_owned(), id, detail.metric.clone(), detail.value.to_string()].into()
@@ -182,6 +183,7 @@ pub fn detail(row: &ByteRecord) -> RowResult<Option<Detail>> {
         "process" => Scope::Process(id.try_into().map_err(|_| format!("the field id is no pid: `{id}`"))?),
         "artifact" => Scope::Artifact(ArtifactId(id as usize)),
         "storage" => Scope::Storage(id as usize),
+        "device" => Scope::Device(id as usize),
         "rank" => Scope::Rank(id.try_into().map_err(|_| format!("the field id is no rank: `{id}`"))?),
         _ => return Ok(None),
     };
@@ -337,7 +339,8 @@ mod tests {
 
     #[test]
     fn a_figure_comes_back_as_it_was() {
-        for scope in [Scope::Process(4), Scope::Artifact(ArtifactId(2)), Scope::Storage(1), Scope::Rank(7)] {
+        let artifact = Scope::Artifact(ArtifactId(2));
+        for scope in [Scope::Process(4), artifact, Scope::Storage(1), Scope::Device(3), Scope::Rank(7)] {
             let figure = Detail { at: At(1), scope, metric: "rss_bytes".into(), value: 3 };
             assert_eq!(detail(&detail_row(&figure)), Ok(Some(figure)));
         }

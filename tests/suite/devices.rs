@@ -1,0 +1,172 @@
+//! Device memory, by a library that stands in for NVIDIA's and answers by a script, and by files of a kernel that
+//! never was.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::folder::RunFolder;
+use crate::support::{finish, folder, reference_loader, stagemark};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The library that Cargo made for these tests: it lies beside them.
+fn library() -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name("libstagemark_stand_in.so")
+}
+
+struct Launch {
+    folder: tempfile::TempDir,
+    command: Command,
+}
+
+impl Launch {
+    /// On a host of which the devices' script says all.
+    fn on(devices: &str) -> Launch {
+        let folder = folder();
+        let script = folder.path().join("devices");
+        std::fs::write(&script, devices).unwrap();
+        let mut command = stagemark();
+        command.env("STAND_IN_DEVICES", &script).env("STAGEMARK_SYSFS", folder.path().join("no-sys"));
+        command.env_remove("CUDA_VISIBLE_DEVICES").env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+        command.args(["run", "--quiet", "--out"]).arg(folder.path().join("run"));
+        command.arg("--nvidia-ml").arg(library());
+        Launch { folder, command }
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Launch {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs the loader's script to its end.
+    fn run(mut self, acts: &str) -> Run {
+        let script = self.folder.path().join("acts");
+        std::fs::write(&script, acts).unwrap();
+        self.command.arg("--").args(reference_loader()).arg("acts").arg(&script).arg(self.folder.path().join("truth"));
+        let output = finish(&mut self.command);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let run = RunFolder::at(self.folder.path().join("run"));
+        let meta = run.json();
+        Run { run, meta, _folder: self.folder }
+    }
+}
+
+struct Run {
+    run: RunFolder,
+    meta: Value,
+    _folder: tempfile::TempDir,
+}
+
+impl Run {
+    fn reason(&self, metric: &str) -> String {
+        let absent = self.meta["absent"].as_array().unwrap();
+        let found = absent.iter().find(|absent| absent["metric"] == metric);
+        found.map(|absent| absent["reason"].as_str().unwrap().to_owned()).unwrap_or_default()
+    }
+}
+
+const ONE: &str = "driver 570.86.15\nreserved 512M\ncontext 400M\ndevice GPU-aaaa-1 16G A%20card\n";
+/// A mark waits until it was looked at, so that the figures at it are of then.
+const TAKES: &str = "device allocate A 0 2G\nmark placed\n";
+
+#[test]
+fn what_the_launch_takes_is_its_share_and_the_rise() {
+    let ran = Launch::on(ONE).run(TAKES);
+    let placed = ran.run.stage("placed");
+    let taken = 2 * GIB + 400 * MIB;
+    assert_eq!(placed.known("device_launch_bytes"), taken);
+    assert_eq!(placed.known("device_rise_bytes"), taken);
+    assert_eq!(placed.known("device_unexplained_bytes"), 0);
+    assert_eq!(placed.known("peak_device_launch_bytes_low"), taken);
+    assert_eq!(placed.text("peak_device_launch_bytes_basis"), "sampled");
+    assert_eq!(ran.meta["device_probe"]["launch_basis"], "processes");
+    let device = &ran.meta["devices"][0];
+    assert_eq!((device["uuid"].as_str(), device["name"].as_str()), (Some("GPU-aaaa-1"), Some("A card")));
+    assert_eq!((&device["total_bytes"], &device["is_counted"]), (&Value::from(16 * GIB), &Value::from(true)));
+    let of_device = |row: &&crate::folder::Row| row["scope"] == "device" && row["metric"] == "launch_bytes";
+    let details = ran.run.rows("detail.csv");
+    assert!(details.iter().filter(of_device).any(|row| row["value"] == taken.to_string()));
+    assert!(details.iter().any(|row| row["scope"] == "process" && row["metric"] == "device_bytes"));
+}
+
+#[test]
+fn who_has_it_cannot_be_told_and_the_rise_says_so() {
+    for pids in ["hidden", "moved", "unmeasured"] {
+        let ran = Launch::on(&format!("{ONE}pids {pids}\nhold 0 4194300 1G\n")).run(TAKES);
+        let placed = ran.run.stage("placed");
+        let taken = 2 * GIB + 400 * MIB;
+        assert_eq!(placed.number("device_launch_bytes"), Some(taken), "{pids}: {}", ran.reason("device_launch_bytes"));
+        assert_eq!(placed.number("device_unexplained_bytes"), None, "{pids}");
+        assert_eq!(ran.meta["device_probe"]["launch_basis"], "rise", "{pids}");
+        assert!(ran.meta["device_probe"]["basis_reason"].is_string(), "{pids}");
+    }
+}
+
+#[test]
+fn only_what_the_launch_may_use_is_counted() {
+    let two = format!("{ONE}device GPU-bbbb-2 8G\npart MIG-one 3G\npart MIG-two 4G\nhold 0 4194300 1G\n");
+    let ran = Launch::on(&two).with("CUDA_VISIBLE_DEVICES", "MIG-two").run("device allocate A 0 1G\nmark placed\n");
+    let counted: Vec<bool> =
+        ran.meta["devices"].as_array().unwrap().iter().map(|device| device["is_counted"] == true).collect();
+    assert_eq!(counted, [false, false, false, true]);
+    assert_eq!(ran.run.stage("placed").known("device_rise_bytes"), GIB + 400 * MIB);
+    assert_eq!(ran.run.stage("placed").known("device_launch_bytes"), GIB + 400 * MIB);
+}
+
+#[test]
+fn a_device_that_is_lost_has_a_reason_and_the_launch_goes_on() {
+    let lost = format!("{ONE}device GPU-bbbb-2 8G\nstep lost answer * GPU_IS_LOST device 1\n");
+    let ran = Launch::on(&lost).run(&format!("{TAKES}device step lost\nmark after\n"));
+    assert!(ran.run.stage("placed").known("device_used_bytes") > 2 * GIB);
+    let after = ran.run.stage("after");
+    assert_eq!((after.reached(), after.number("device_used_bytes")), (true, None));
+    assert!(ran.reason("device_used_bytes").contains("device 1"), "{}", ran.reason("device_used_bytes"));
+    assert!(ran.meta["devices"][1]["reason"].as_str().unwrap().contains("lost"));
+}
+
+#[test]
+fn a_driver_that_hangs_makes_no_tick_late() {
+    let hangs = format!("{ONE}step hang hang nvmlDeviceGetMemoryInfo 30s\n");
+    let ran = Launch::on(&hangs).run(&format!("{TAKES}device step hang\nhold 1500\nmark after\n"));
+    let after = ran.run.stage("after");
+    assert_eq!((after.reached(), after.number("device_used_bytes")), (true, None));
+    assert!(ran.reason("device_used_bytes").contains("has not answered"), "{}", ran.reason("device_used_bytes"));
+    // Of the looks themselves none took anything like it: how late they begin is the machine's.
+    let costs = ran.run.rows("samples.csv");
+    let longest = costs.iter().map(|row| row["cost_ns"].parse::<u64>().unwrap()).max().unwrap();
+    assert!(longest < 1_000_000_000, "{longest}");
+    assert!(costs.len() > 10, "{}", costs.len());
+}
+
+#[test]
+fn without_a_library_there_is_a_reason_and_nothing_else() {
+    let mut launch = Launch::on(ONE);
+    launch.command.arg("--nvidia-ml").arg("/nowhere/libnvidia-ml.so.1");
+    let folder = launch.folder.path().join("run");
+    launch.command = {
+        let mut command = stagemark();
+        command.args(["run", "--quiet", "--out"]).arg(&folder).args(["--nvidia-ml", "/nowhere/libnvidia-ml.so.1", "--"]);
+        command.env("STAGEMARK_SYSFS", launch.folder.path()).arg("true");
+        command
+    };
+    assert!(finish(&mut launch.command).status.success());
+    let meta = RunFolder::at(&folder).json();
+    assert_eq!(meta["devices"], Value::Array(Vec::new()));
+    let reasons = meta["device_probe"]["reasons"].to_string();
+    assert!(reasons.contains("/nowhere/libnvidia-ml.so.1") && reasons.contains("class/drm"), "{reasons}");
+    let text = String::from_utf8(std::fs::read(folder.join("timeline.svg")).unwrap()).unwrap();
+    assert!(!text.contains("Device memory"));
+}
+
+#[test]
+fn the_picture_and_the_table_show_it() {
+    let ran = Launch::on(ONE).run(TAKES);
+    let svg = String::from_utf8(ran.run.bytes("timeline.svg")).unwrap();
+    assert!(svg.contains("Device memory"));
+    let report = finish(stagemark().arg("report").arg(Path::new(&ran.run.path)));
+    let text = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(text.contains("device memory at") && text.contains("2.39 GiB"), "{text}");
+}
