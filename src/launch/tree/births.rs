@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 use crate::event::Pid;
 use crate::proc::{Buffer, ProcFile};
 
@@ -42,6 +42,7 @@ pub struct Births {
     cycle: Pid,
     storm: bool,
     listed_at: Mono,
+    net: Beat,
     net_period_ns: u64,
     waiting: VecDeque<Pid>,
 }
@@ -55,6 +56,7 @@ impl Births {
             cycle: cycle(),
             storm: false,
             listed_at: Mono(0),
+            net: Beat::NUMBERS_IN_USE,
             net_period_ns: NET_PERIOD_NS,
             waiting: VecDeque::new(),
         }
@@ -88,7 +90,10 @@ impl Births {
             (None, newest) => self.last = newest,
         }
         let since = now.since(self.listed_at);
-        if may_list && ((self.storm && since >= STORM_PERIOD_NS) || since >= self.net_period_ns) {
+        // The beat alone says when; the period only how many are left out.
+        let net_is_due = self.net.is_due(now) && since + NET_PERIOD_NS / 2 >= self.net_period_ns;
+        if may_list && ((self.storm && since >= STORM_PERIOD_NS) || net_is_due) {
+            self.net.done(now);
             let in_use = list();
             if self.storm {
                 // A storm's numbers cannot wait, nor can it be said which are fresh: all that lie in between.
