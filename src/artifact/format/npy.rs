@@ -96,7 +96,11 @@ fn array(reader: &mut HeaderReader, bytes: Range<u64>, name: String) -> Result<(
     let (data, digest) = (at + length, sha256(&[&prefix[..8 + bytes], &header]));
 
     let malformed = |problem: String| reader.malformed(at, format!("array {}: {problem}", quoted(&name)));
-    let header = String::from_utf8_lossy(&header);
+    // Before version 3 Latin-1.
+    let header = match major {
+        3 => String::from_utf8_lossy(&header).into_owned(),
+        _ => header.into_iter().map(char::from).collect(),
+    };
     let (dtype, descr, shape) = fields(&header).map_err(malformed)?;
     let bytes = match item_bytes(&descr, DEPTH).map_err(malformed)? {
         Item::Bytes(bytes) => bytes,
