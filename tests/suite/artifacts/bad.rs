@@ -361,7 +361,7 @@ fn npy_that_lie_or_are_cut_off() {
     assert_says(&with("'<f4'", &[1 << 63, 1 << 63]), &["no size for shape"]);
     assert_says(&with("'<f4'", &[1; 65]), &["65 dimensions"]);
     assert_says(&with("'O'", &[1]), &["Python objects"]);
-    assert_says(&with("__import__('os')", &[1]), &["no literal"]);
+    assert_says(&with("__import__('os')", &[1]), &["no value where one must be"]);
     assert_says(&with("'<q4'", &[1]), &["\"<q4\"", "not known"]);
     assert_says(&with(&"[(".repeat(10_000), &[1]), &["nested too deep"]);
     // Nothing of a compressed file is believed to be tensor data, and an archive of something else is none.
