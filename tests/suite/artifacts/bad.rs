@@ -322,9 +322,8 @@ fn onnx_that_lies_or_is_cut_off() {
     assert_says(&of(&graph), &["nested more than 100 deep"]);
     assert_says(&of(&[0x2a, 0].repeat(1_000_001)), &["more than 1000000 tensors"]);
     assert_says(&of(&field(5, &[0x22, 0, 0x32, 0].repeat(500_001))), &["more than 1000000 tensors"]);
-    let files: Vec<u8> = (0..10_001)
-        .flat_map(|index| field(5, &outside(&spec, 1, &[("location", &format!("d{index}"))])))
-        .collect();
+    let files: Vec<u8> =
+        (0..10_001).flat_map(|index| field(5, &outside(&spec, 1, &[("location", &format!("d{index}"))]))).collect();
     assert_says(&of(&files), &["more than 10000 other files"]);
 }
 

@@ -390,13 +390,36 @@ fn what_is_discovered_is_looked_at() {
 
 #[test]
 fn names_of_models() {
-    for name in ["/a/m.safetensors", "m.GGUF", "x.pt", "x.bin", "/a.b/c.ckpt", "a.onnx_data", "w.npz", "w.npy", "a.onnx_data_2", "a.onnx.data"] {
+    for name in [
+        "/a/m.safetensors",
+        "m.GGUF",
+        "x.pt",
+        "x.bin",
+        "/a.b/c.ckpt",
+        "a.onnx_data",
+        "w.npz",
+        "w.npy",
+        "a.onnx_data_2",
+        "a.onnx.data",
+    ] {
         assert!(has_model_name(OsStr::new(name)), "{name}");
     }
     let digest = "0123456789abcdef".repeat(4);
     assert!(has_model_name(OsStr::new(&format!("/c/blobs/{digest}"))));
     assert!(has_model_name(OsStr::new(&format!("/c/blobs/sha256-{digest}"))));
-    for name in ["", "/", "safetensors", ".bin", "a.py", "a.so", "a.json", "/x.pt/y", "m.safetensors (deleted)", "a.data", ".onnx.data"] {
+    for name in [
+        "",
+        "/",
+        "safetensors",
+        ".bin",
+        "a.py",
+        "a.so",
+        "a.json",
+        "/x.pt/y",
+        "m.safetensors (deleted)",
+        "a.data",
+        ".onnx.data",
+    ] {
         assert!(!has_model_name(OsStr::new(name)), "{name}");
     }
     assert!(!has_model_name(OsStr::new(&format!("/c/{digest}"))));
@@ -567,7 +590,8 @@ fn a_model_leads_nowhere_else() {
         declared(&path)
     };
     let absolute = outside.to_str().unwrap();
-    for location in ["../outside.bin", absolute, "sub/../../outside.bin", ".//etc/hostname", "./../d", "", "a\0b", ".."] {
+    for location in ["../outside.bin", absolute, "sub/../../outside.bin", ".//etc/hostname", "./../d", "", "a\0b", ".."]
+    {
         let resolution = named(&[("location", location)]);
         assert_eq!(names(&resolution), ["m.onnx"], "{location:?}");
         assert_warns(&resolution, &["refuses", path.to_str().unwrap()]);
@@ -581,7 +605,9 @@ fn a_model_leads_nowhere_else() {
     let resolution = named(&[("location", "./d"), ("offset", "84")]);
     assert_quiet(&resolution);
     assert_eq!(resolution.artifacts[1].payload_bytes(), Some(16));
-    for (offset, length) in [("85", "16"), ("101", "0"), ("0", "101"), ("18446744073709551615", "16"), ("1", &u64::MAX.to_string())] {
+    for (offset, length) in
+        [("85", "16"), ("101", "0"), ("0", "101"), ("18446744073709551615", "16"), ("1", &u64::MAX.to_string())]
+    {
         let resolution = named(&[("location", "d"), ("offset", offset), ("length", length)]);
         assert_eq!(resolution.artifacts[1].payload_bytes(), None);
         assert_warns(&resolution, &["the payload is unknown", "\"w\"", "of a file of 100"]);
@@ -595,7 +621,8 @@ fn shared_external_data_counts_once() {
     std::fs::write(folder.path().join("d"), [0; 100]).unwrap();
     let model = |name: &str, offsets: [&str; 2]| {
         let spec = TensorSpec::flat("w", "", 10, 4);
-        let tensor = |offset| models::onnx_field(5, &models::onnx_outside(&spec, 1, &[("location", "d"), ("offset", offset)]));
+        let tensor =
+            |offset| models::onnx_field(5, &models::onnx_outside(&spec, 1, &[("location", "d"), ("offset", offset)]));
         std::fs::write(folder.path().join(name), models::onnx_model(&offsets.map(tensor).concat())).unwrap();
     };
     model("a.onnx", ["0", "20"]);
@@ -620,7 +647,14 @@ fn conversions_do_not_count_beside_what_they_are_of() {
     for name in ["model", "model_q4", "model_fp16", "encoder", "decoder_int8"] {
         onnx(folder.path().join(format!("{name}.onnx")), &format!("{name}.onnx_data"));
     }
-    let expected = ["decoder_int8.onnx", "decoder_int8.onnx_data", "encoder.onnx", "encoder.onnx_data", "model.onnx", "model.onnx_data"];
+    let expected = [
+        "decoder_int8.onnx",
+        "decoder_int8.onnx_data",
+        "encoder.onnx",
+        "encoder.onnx_data",
+        "model.onnx",
+        "model.onnx_data",
+    ];
     assert_eq!(names(&declared(folder.path())), expected);
     model(folder.path().join("m.safetensors"));
     assert_eq!(names(&declared(folder.path())), ["m.safetensors"]);
