@@ -253,6 +253,21 @@ impl Tree {
         history.begin(self.root, Life::new(start, Some(1)).met());
         history.tell(start, What::Born { pid: self.root, parent: std::process::id() as Pid });
         self.history = Some(history);
+        // Whatever is born in the tree is recorded.
+        self.births.all_known(start);
+    }
+
+    /// The processes that the records have told of and no sweep has met.
+    pub(super) fn recorded_unmet(&self) -> Vec<Pid> {
+        let lives = self.history.iter().flat_map(|history| &history.lives);
+        let is_unmet = |lives: &[Life]| lives.last().is_some_and(|life| !life.met && life.ended.is_none());
+        let mut unmet: Vec<(Mono, Pid)> = lives
+            .filter(|(_, lives)| is_unmet(lives))
+            .filter_map(|(pid, lives)| Some((lives.last()?.born, *pid)))
+            .collect();
+        // Parents before their children.
+        unmet.sort_unstable();
+        unmet.into_iter().map(|(_, pid)| pid).collect()
     }
 
     /// Takes the status of a process that was reaped, to be told with its end. `false` where no history is kept, and
