@@ -517,6 +517,30 @@ mod tests {
     }
 
     #[test]
+    fn a_glance_meets_those_that_are_recorded_and_a_sweep_the_others() {
+        let own = std::process::id() as Pid;
+        let mut tree = Tree::without_orphans(own, Mono::now(), Finals::default(), |argv| argv.to_vec());
+        tree.keep_history(Mono::now(), Vec::new());
+        let start = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut children = [start(), start()];
+        let [told, untold] = [0, 1].map(|index: usize| children[index].id() as Pid);
+        tree.merge([(Mono::now(), LifeRecord::Fork { pid: told, parent: own })], vec![]);
+        let swept = tree.glance(Mono::now());
+        assert!(tree.process(told).is_some() && tree.process(untold).is_none());
+        // It has the record's time already.
+        assert!(tree.merge([], swept).iter().all(|(_, _, what)| !matches!(what, What::Born { .. })));
+        assert!(tree.recorded_unmet().is_empty());
+        crate::testing::until("the other is met", || {
+            tree.sweep(Mono::now());
+            tree.process(untold).is_some()
+        });
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
     fn what_both_have_seen_is_one_event_with_the_record_s_time_and_the_sweep_s_status() {
         let mut tree = tree();
         tree.count_sweep();
