@@ -11,7 +11,7 @@ use crate::run::sources::{PERF_STREAM, Source, Sources};
 const KINDS: [&str; 2] = ["births", "mappings"];
 
 /// Between two questions for a mapping that a stage waits for…
-const SOON: Duration = Duration::from_micros(300);
+const SOON: Duration = Duration::from_micros(250);
 /// … for so long; whoever imports libraries for half a minute first should not pay a tenth of a core for it. Then…
 const IN_HASTE_NS: u64 = 5_000_000_000;
 /// … so often.

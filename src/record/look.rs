@@ -30,7 +30,7 @@ const RESIDENCY_MOST: Duration = Duration::from_millis(5);
 const RESIDENCY_GLANCE: Duration = Duration::from_micros(100);
 /// So long after a mapping the glance beside it no longer begins to read maps: the sample is to be taken within 1 ms, and
 /// what was mapped is known by the record.
-const GLANCE_NS: u64 = 600_000;
+const GLANCE_NS: u64 = 500_000;
 /// Of a closer look's time page tables take one part in so many at most, where residency is known.
 const PAGE_TABLE_PART: u32 = 5;
 /// Mapping work a tick…
