@@ -69,6 +69,11 @@ impl Beat {
         self.done = Some(self.number(now));
     }
 
+    /// It is due at once.
+    pub fn again(&mut self) {
+        self.done = None;
+    }
+
     fn number(&self, now: Mono) -> u64 {
         now.0.saturating_add(self.period_ns - self.phase_ns % self.period_ns) / self.period_ns
     }

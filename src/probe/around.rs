@@ -80,6 +80,12 @@ impl Around {
         self.storage.look(now, false)
     }
 
+    /// The figures of the last look are in no sample: what is read seldom is read at the next.
+    pub fn was_left(&mut self) {
+        self.pressure_beat.again();
+        self.wait_beat.again();
+    }
+
     /// Reads everything once; [`Tree::sweep`] comes before.
     pub fn look(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, at_mark: bool) -> Vec<Reading> {
         self.storage.follow(artifacts);

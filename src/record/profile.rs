@@ -231,8 +231,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if kernel.is_some() {
         tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
     }
-    let recorded =
-        kernel.as_ref().and_then(|kernel| kernel.watch(sender.clone()).map_err(|why| warnings.push(why)).ok());
+    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch().map_err(|why| warnings.push(why)).ok());
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();

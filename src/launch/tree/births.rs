@@ -100,6 +100,11 @@ impl Births {
         }
     }
 
+    /// Nothing that is there need be listed at the first look.
+    pub fn all_known(&mut self, now: Mono) {
+        self.listed_at = now;
+    }
+
     /// Whether numbers were given out that the next listing will have to find.
     pub fn is_behind(&self) -> bool {
         self.storm

@@ -239,13 +239,16 @@ impl MappingProbe {
         found
     }
 
-    /// Looks only where that is known to be quick, for the sample beside a mapping that a record told of.
-    pub fn glance(&mut self, tree: &Tree, artifacts: &[Artifact]) -> MappingReading {
+    /// Looks only where that is known to be quick, for the sample beside a mapping that a record told of, and as far as it
+    /// is done by `until`, by what it took before.
+    pub fn glance(&mut self, tree: &Tree, artifacts: &[Artifact], until: Mono) -> MappingReading {
         let now = Mono::now();
+        let until = until.min(now.plus(2 * GLANCE_NS));
         let mut found = MappingReading::default();
         self.follow(tree, artifacts, now, &mut found);
         for key in self.in_need(tree, |watched| watched.wanted && (1..=GLANCE_NS).contains(&watched.cost_ns)) {
-            if Mono::now().since(now) > GLANCE_NS {
+            let cost_ns = self.watched.get(&key).map_or(0, |watched| watched.cost_ns);
+            if Mono::now().plus(cost_ns) > until {
                 break;
             }
             self.read(key, artifacts, &mut found);
