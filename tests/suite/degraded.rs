@@ -159,6 +159,18 @@ fn few_descriptors() {
     }
 }
 
+/// Too few to prepare anything: the command is not started, and the limit is named.
+#[test]
+fn hardly_any_descriptors() {
+    let open = Open::new();
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=7:7").arg(&open.stagemark).args(arguments(&open, &[], &COMMAND));
+    let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("(RLIMIT_NOFILE) is 7; raise it: ulimit -n"), "{said}");
+}
+
 #[test]
 fn no_locked_memory() {
     if !is_root("another user without locked memory") {

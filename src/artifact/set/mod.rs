@@ -115,6 +115,17 @@ fn if_model(path: &Path, found: Found) -> Result<Option<Artifact>, ArtifactError
     Ok(Some(artifact).filter(|artifact| artifact.format != Format::Unknown || is_model_by_name(path)))
 }
 
+/// What is said of a declared path that cannot be had. A mistyped one must not pass for a model that nobody loaded.
+fn declared_in_vain(path: &Path, problem: &str) -> String {
+    if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return format!(
+            "{problem}: nothing is measured of what --artifact names here; correct the path if it is mistyped. A file that \
+             appears while the command runs is found when it is opened, unless another artifact was declared"
+        );
+    }
+    problem.to_owned()
+}
+
 /// A search in progress.
 #[derive(Default)]
 struct Search {
@@ -128,7 +139,7 @@ impl Search {
             let path = directory.join(OsStr::from_bytes(raw));
             match Artifact::open_raw(&path, Found::Declared) {
                 Ok(artifact) => self.take(artifact),
-                Err(error) => self.fail(error.to_string()),
+                Err(error) => self.fail(declared_in_vain(&path, &error.to_string())),
             }
             return;
         }
@@ -143,7 +154,7 @@ impl Search {
                 }
                 self.members(members, &Found::Declared);
             }
-            Err(error) => self.fail(format!("{}: {error}", text_of(&path))),
+            Err(error) => self.fail(declared_in_vain(&path, &format!("{}: {error}", text_of(&path)))),
         }
     }
 
