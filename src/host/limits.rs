@@ -105,18 +105,23 @@ fn parse(text: &str) -> Limits {
     }
 }
 
-/// Which limit of this process an error is owed to, and what to do about it; empty where it is none's.
+/// Which limit of this process an error may be owed to, and what to do about it; empty where it is none's.
 pub fn limit_behind(error: &std::io::Error) -> String {
-    let (resource, name, remedy) = match error.raw_os_error() {
-        Some(libc::EMFILE) => (Resource::RLIMIT_NOFILE, "open files (RLIMIT_NOFILE)", "ulimit -n 1024"),
-        Some(libc::ENOMEM) => (Resource::RLIMIT_AS, "address space (RLIMIT_AS)", "ulimit -v unlimited"),
-        Some(libc::EAGAIN) => (Resource::RLIMIT_NPROC, "processes and threads (RLIMIT_NPROC)", "ulimit -u"),
+    let files = (Resource::RLIMIT_NOFILE, "open files (RLIMIT_NOFILE)", "ulimit -n 1024");
+    let space = (Resource::RLIMIT_AS, "address space (RLIMIT_AS)", "ulimit -v unlimited");
+    let tasks = (Resource::RLIMIT_NPROC, "processes and threads (RLIMIT_NPROC)", "ulimit -u 4096");
+    let limits = match error.raw_os_error() {
+        Some(libc::EMFILE) => vec![files],
+        Some(libc::ENOMEM) => vec![space],
+        // A thread whose stack finds no room is refused so too (pthread_create(3)).
+        Some(libc::EAGAIN) => vec![space, tasks],
         _ => return String::new(),
     };
-    match getrlimit(resource) {
-        Ok((soft, _)) if soft != RLIM_INFINITY => format!(": the limit of {name} is {soft}; raise it: {remedy}"),
-        _ => String::new(),
-    }
+    let named = limits.into_iter().find_map(|(resource, name, remedy)| {
+        let (soft, _) = getrlimit(resource).ok().filter(|(soft, _)| *soft != RLIM_INFINITY)?;
+        Some(format!(": the limit of {name} is {soft}; raise it: {remedy}"))
+    });
+    named.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ fn a_missing_artifact_is_a_warning() {
 #[test]
 fn figures_that_nothing_can_have_are_refused_with_their_place() {
     let folder = folder();
-    in_folder(folder.path(), &["run", "--quiet", "--out", "one", "--", "true"]);
+    in_folder(folder.path(), &["run", "--quiet", "--out", "one", "--", "sleep", "0.2"]);
     for (file, place) in [("samples.csv", 1), ("detail.csv", 4), ("events.csv", 1)] {
         let path = folder.path().join("one").join(file);
         let whole = std::fs::read_to_string(&path).unwrap();

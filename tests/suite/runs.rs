@@ -257,7 +257,7 @@ fn what_a_killed_profiler_left_is_taken_away_by_the_next() {
         command.env("TMPDIR", &temporary).env_remove("XDG_RUNTIME_DIR").current_dir(bench.scratch.path());
         command
     };
-    let mut first = start("first", "touch started; until [ -e go ]; do sleep 0.02; done").spawn().unwrap();
+    let mut first = start("first", "touch started; until [ -e go ]; do sleep 0.02; done; touch over").spawn().unwrap();
     eventually("the command runs", || bench.path("started").exists().then_some(()));
     // One that is heard is left alone.
     assert!(finish(&mut start("second", "true")).status.success());
@@ -267,7 +267,9 @@ fn what_a_killed_profiler_left_is_taken_away_by_the_next() {
     assert_eq!(sockets(), 1, "nobody was there to take it away");
     assert!(finish(&mut start("third", "true")).status.success());
     assert_eq!(sockets(), 0);
+    // It goes on without the profiler, and is not to outlive the test.
     std::fs::write(bench.path("go"), "").unwrap();
+    eventually("the command ends", || bench.path("over").exists().then_some(()));
 }
 
 #[test]

@@ -157,7 +157,7 @@ pub struct Identities {
     viewed: HashSet<Pid>,
     elsewhere: bool,
     /// Ambiguous matches that were said, and those to be.
-    doubted: HashSet<(Pid, Vec<ArtifactId>)>,
+    doubted: HashSet<(Pid, Option<ArtifactId>, Vec<ArtifactId>)>,
     doubts: Vec<Doubt>,
     /// Answers given for (device, inode) of maps, by path.
     mapped: HashMap<Pair, Vec<Named>>,
@@ -266,7 +266,7 @@ impl Identities {
     fn concluded(&mut self, pid: Pid, answer: Answer) -> Option<ArtifactId> {
         if let Some(Unsure { between, text }) = answer.doubt
             && self.doubted.len() <= MOST_DOUBTS
-            && self.doubted.insert((pid, between))
+            && self.doubted.insert((pid, answer.artifact, between))
         {
             let last = self.doubted.len() > MOST_DOUBTS;
             let text = if last { "further mappings that are ambiguous in this way are not told".into() } else { text };
