@@ -26,6 +26,10 @@ use crate::probe::{Absences, Reading};
 const RESIDENCY_PER_MILLE: f64 = 17.5;
 /// …and a tick's at most, where ticks are far apart.
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
+/// What the rest of a look takes beyond so many parts of a thousand of the time is taken off its residency work…
+const REST_PER_MILLE: f64 = 10.0;
+/// … of which one part in so many is left in any case.
+const RESIDENCY_LEAST: u32 = 4;
 /// The same in a glance; half of it again for the whole artifacts.
 const RESIDENCY_GLANCE: Duration = Duration::from_micros(100);
 /// Of a closer look's time page tables take one part in so many at most, where residency is known.
@@ -115,7 +119,7 @@ impl Probes {
         let mut sightings = Vec::new();
         // Before the processes are read: who came and went unseen takes their bound away.
         self.hear_kernel(artifacts, swept, &mut sightings);
-        self.cgroup.follow(&self.tree, began);
+        self.cgroup.follow(&self.tree, began, at_mark);
         let mut readings =
             vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
         // And again before their maps are: one that ended meanwhile did so when its record says.
@@ -150,7 +154,7 @@ impl Probes {
             }
             Closeness::Glance => self.residency.tick(RESIDENCY_GLANCE),
             Closeness::Tick { interval, .. } => {
-                let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
+                let budget = residency_budget(interval, Duration::from_nanos(Mono::now().since(began)));
                 if withheld {
                     readings.push(self.pagetable.tick(&self.mapping, artifacts, budget));
                 }
@@ -206,6 +210,14 @@ impl Probes {
     }
 }
 
+/// The time for residency in a tick whose other work took so long. What is rare, and what met cold memory, makes a few ticks
+/// dearer than the rest: those leave some parts of the artifacts to the next, and `resident_stale_ns` shows it.
+fn residency_budget(interval: Duration, spent: Duration) -> Duration {
+    let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
+    let beyond = spent.saturating_sub(interval.mul_f64(REST_PER_MILLE / 1_000.0));
+    budget.saturating_sub(beyond).max(budget / RESIDENCY_LEAST)
+}
+
 /// The whole artifacts in memory, headers and padding included.
 fn whole_artifacts(residency: &mut ResidencyProbe, limit: Duration) -> Reading {
     let mut reading = Reading::default();
@@ -214,4 +226,15 @@ fn whole_artifacts(residency: &mut ResidencyProbe, limit: Duration) -> Reading {
         Err(reason) => reading.absences.push((Metric::ArtifactResidentBytes, reason)),
     }
     reading
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dear_tick_leaves_residency_to_the_next() {
+        let budget = |spent| residency_budget(Duration::from_millis(20), Duration::from_micros(spent)).as_micros();
+        assert_eq!([0, 200, 300, 5_000].map(budget), [350, 350, 250, 87]);
+    }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::Reading;
 use crate::artifact::extent::Ranges;
 use crate::artifact::{Artifact, ArtifactId};
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 use crate::event::{Pid, What};
 use crate::launch::tree::{Process, ProcessKey, Sighting, Tree};
 use crate::metric::Metric;
@@ -50,10 +50,6 @@ pub struct FileMapping {
     pub mapped_payload_bytes: Option<u64>,
 }
 
-/// One process of the rotation is read so often, if nothing else is wanted.
-const ROTATION_NS: u64 = 200_000_000;
-/// The same where the kernel's records tell of what is mapped: what is left is a mapping that another took the place of.
-const ROTATION_BESIDE_RECORDS_NS: u64 = 1_000_000_000;
 /// A glance reads what takes no longer than this, as far as is known, and in all no more than twice as long.
 const GLANCE_NS: u64 = 100_000;
 /// A process's mappings are not read again before so many times what the last reading took…
@@ -148,7 +144,11 @@ pub struct MappingProbe {
     credit_ns: Option<i64>,
     open_credit_ns: i64,
     last_tick: Option<Mono>,
-    last_turn: Mono,
+    /// One process of the rotation is read so often, if nothing else is wanted…
+    turn: Beat,
+    /// … or, where the kernel's records tell of what is mapped, so often: what is left is a mapping that another took the
+    /// place of.
+    turn_beside_records: Beat,
     /// Whether the kernel's records come too.
     by_records: bool,
     /// What processes map by their records that no sweep has seen, or not yet.
@@ -170,7 +170,8 @@ impl MappingProbe {
             credit_ns: None,
             open_credit_ns: OPEN_MOST_SAVED_NS,
             last_tick: None,
-            last_turn: Mono(0),
+            turn: Beat::MAPS,
+            turn_beside_records: Beat::MAPS_BESIDE_RECORDS,
             by_records: false,
             strangers: HashMap::new(),
             unclaimed: Vec::new(),
@@ -201,12 +202,14 @@ impl MappingProbe {
         let due = |watched: &Watched| {
             watched.read_at.is_some_and(|at| at < now) && (!by_records || !watched.holdings.is_empty())
         };
+        let turn = if by_records { self.turn_beside_records } else { self.turn };
         if credit > 0
-            && now.since(self.last_turn) >= if by_records { ROTATION_BESIDE_RECORDS_NS } else { ROTATION_NS }
+            && turn.is_due(now)
             && let Some(key) = self.in_need(tree, due).first()
         {
             credit -= self.read_if_due(*key, artifacts, rest, &mut found);
-            self.last_turn = now;
+            self.turn.done(now);
+            self.turn_beside_records.done(now);
         }
         self.credit_ns = Some(credit);
         self.look_at_descriptors(tree, artifacts, now, &mut found);
