@@ -294,8 +294,11 @@ impl Interest {
 
     fn wants(&self, path: &[u8], inode: u64) -> bool {
         let name = path.strip_suffix(b" (deleted)").unwrap_or(path);
+        // Two slashes are the kernel's own: `//anon`; and a name that did not fit, of which the inode is left.
+        if path.starts_with(b"//") {
+            return matches!(path, b"//toolong" | b"//enomem") && self.inodes.contains(&inode);
+        }
         path.first() == Some(&b'/')
-            && !path.starts_with(b"//")
             && (self.inodes.contains(&inode) || (self.is_model)(OsStr::from_bytes(name)) || self.paths.contains(name))
     }
 
@@ -384,6 +387,7 @@ mod tests {
         interest.paths.insert(b"/m/raw".to_vec());
         assert!(interest.wants(b"/x.gguf", 1) && interest.wants(b"/x.gguf (deleted)", 1));
         assert!(interest.wants(b"/other", 7) && interest.wants(b"/m/raw", 1));
+        assert!(interest.wants(b"//toolong", 7) && !interest.wants(b"//toolong", 8));
         assert!(!interest.wants(b"/other", 1) && !interest.wants(b"//anon", 7) && !interest.wants(b"[heap]", 7));
     }
 

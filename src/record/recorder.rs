@@ -595,7 +595,8 @@ impl Recorder {
             self.meta.cost = Some(self.cost());
             self.flush();
             self.write_meta();
-            if let Some(path) = self.folder.as_ref().map(|folder| folder.path().to_owned()) {
+            // The thread is waited for before the folder is let go.
+            if let Some(path) = self.folder.as_ref().map(Folder::place) {
                 let made = std::thread::Builder::new().name("reports".into()).spawn(move || {
                     // The command has just become ready, and the next sample is due.
                     crate::sys::thread::give_way();

@@ -26,6 +26,7 @@ use crate::probe::stream::MapRecord;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
 use crate::sys::cache::length_as_known;
+use identity::Doubt;
 pub(crate) use identity::Identities;
 
 /// What a look at the mappings found.
@@ -450,9 +451,19 @@ impl MappingProbe {
         }
     }
 
+    /// Says which mappings were ambiguous matches.
+    fn tell_doubts(&mut self, changes: &mut Vec<Sighting>) {
+        for Doubt { pid, text } in self.identities.take_doubts() {
+            let known = self.watched.iter().find(|(key, watched)| key.pid == pid && !watched.label.is_empty());
+            let label = known.map_or_else(|| format!("process {pid}"), |(_, watched)| watched.label.clone());
+            changes.push((Mono::now(), Some(0), What::warning(format!("{label}: {text}"))));
+        }
+    }
+
     /// The union over the processes as now known.
     fn conclude(&mut self, artifacts: &[Artifact], found: &mut MappingReading) {
         found.discovered = self.identities.take_discovered();
+        self.tell_doubts(&mut found.changes);
         if self.stale {
             self.mapped = (0..artifacts.len())
                 .map(|index| {
@@ -513,7 +524,11 @@ fn holdings(
     let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
     for mapping in Mapping::all(text).filter(Mapping::is_of_file) {
         let artifact = match &last {
-            Some((before, answer)) if before.inode == mapping.inode && before.path == mapping.path => *answer,
+            Some((before, answer))
+                if (before.device, before.inode, before.path) == (mapping.device, mapping.inode, mapping.path) =>
+            {
+                *answer
+            }
             _ => identities.of_mapping(pid, &mapping),
         };
         last = Some((mapping, artifact));
