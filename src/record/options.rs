@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::folder::FolderError;
 use crate::event::text_of;
+use crate::host::limit_behind;
 use crate::launch::StartError;
 use crate::probe::stream::Choice;
 use crate::stage::file::hint;
@@ -59,7 +60,7 @@ pub enum ProfileError {
     Stage(#[from] StageError),
     #[error("--until {0}")]
     Until(String),
-    #[error("cannot prepare the launch: {0}")]
+    #[error("cannot prepare the launch: {0}{limit}", limit = limit_behind(.0))]
     Io(#[from] std::io::Error),
 }
 
