@@ -70,7 +70,7 @@ impl Run {
 
 const ONE: &str = "driver 570.86.15\nreserved 512M\ncontext 400M\ndevice GPU-aaaa-1 16G A%20card\n";
 /// A mark waits until it was looked at, so that the figures at it are of then.
-const TAKES: &str = "device allocate A 0 2G\nmark placed\n";
+const TAKES: &str = "device allocate A 0 2G\nhold 200\nmark placed\n";
 
 #[test]
 fn what_the_launch_takes_is_its_share_and_the_rise() {
@@ -108,7 +108,8 @@ fn who_has_it_cannot_be_told_and_the_rise_says_so() {
 #[test]
 fn only_what_the_launch_may_use_is_counted() {
     let two = format!("{ONE}device GPU-bbbb-2 8G\npart MIG-one 3G\npart MIG-two 4G\nhold 0 4194300 1G\n");
-    let ran = Launch::on(&two).with("CUDA_VISIBLE_DEVICES", "MIG-two").run("device allocate A 0 1G\nmark placed\n");
+    let ran =
+        Launch::on(&two).with("CUDA_VISIBLE_DEVICES", "MIG-two").run("device allocate A 0 1G\nhold 200\nmark placed\n");
     let counted: Vec<bool> =
         ran.meta["devices"].as_array().unwrap().iter().map(|device| device["is_counted"] == true).collect();
     assert_eq!(counted, [false, false, false, true]);
@@ -119,7 +120,7 @@ fn only_what_the_launch_may_use_is_counted() {
 #[test]
 fn a_device_that_is_lost_has_a_reason_and_the_launch_goes_on() {
     let lost = format!("{ONE}device GPU-bbbb-2 8G\nstep lost answer * GPU_IS_LOST device 1\n");
-    let ran = Launch::on(&lost).run(&format!("{TAKES}device step lost\nmark after\n"));
+    let ran = Launch::on(&lost).run(&format!("{TAKES}device step lost\nhold 200\nmark after\n"));
     assert!(ran.run.stage("placed").known("device_used_bytes") > 2 * GIB);
     let after = ran.run.stage("after");
     assert_eq!((after.reached(), after.number("device_used_bytes")), (true, None));
@@ -148,7 +149,11 @@ fn without_a_library_there_is_a_reason_and_nothing_else() {
     let folder = launch.folder.path().join("run");
     launch.command = {
         let mut command = stagemark();
-        command.args(["run", "--quiet", "--out"]).arg(&folder).args(["--nvidia-ml", "/nowhere/libnvidia-ml.so.1", "--"]);
+        command.args(["run", "--quiet", "--out"]).arg(&folder).args([
+            "--nvidia-ml",
+            "/nowhere/libnvidia-ml.so.1",
+            "--",
+        ]);
         command.env("STAGEMARK_SYSFS", launch.folder.path()).arg("true");
         command
     };

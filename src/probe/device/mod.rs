@@ -188,7 +188,7 @@ const METRICS: [Metric; 5] = [
 /// A driver that has not answered for so long is said to be silent.
 const SILENT_NS: u64 = 500_000_000;
 /// At a mark an answer is waited for this long, where the last one took less.
-const AT_MARK: Duration = Duration::from_millis(2);
+const AT_MARK: Duration = Duration::from_millis(10);
 
 /// Where the devices are found.
 #[derive(Clone, Debug, Default)]
