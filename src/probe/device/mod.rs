@@ -242,6 +242,8 @@ pub struct DeviceProbe {
     first: Option<Mono>,
     last: Option<Mono>,
     last_took_ns: u64,
+    /// Whether a look had none because there was no new one.
+    was_between: bool,
     buffer: Buffer,
 }
 
@@ -263,6 +265,7 @@ impl DeviceProbe {
             first: None,
             last: None,
             last_took_ns: u64::MAX,
+            was_between: false,
             buffer: Buffer::new(),
         }
     }
@@ -367,7 +370,10 @@ impl DeviceProbe {
                 absent(&format!("the devices' driver has not answered for {} ms", waiting_ns / 1_000_000))
             }
             // The next look has it: this is not something that happened.
-            None => Reading::default(),
+            None => {
+                self.was_between = true;
+                Reading::default()
+            }
         }
     }
 
@@ -466,7 +472,10 @@ impl DeviceProbe {
                         },
                     );
                 }
-                _ => share_asked = false,
+                _ => {
+                    share_asked = false;
+                    self.was_between = true;
+                }
             }
             rise.add(&label, above);
         }
@@ -509,8 +518,8 @@ impl DeviceProbe {
     /// Why those metrics are not in every sample that are known in others.
     pub fn between(&self) -> impl Iterator<Item = (Metric, &'static str)> {
         let why = "a driver's answer is used once: a sample for which there is no new one has none";
-        let any = !self.devices.is_empty();
-        METRICS.into_iter().filter(move |_| any).map(move |metric| (metric, why))
+        let was_between = self.was_between;
+        METRICS.into_iter().filter(move |_| was_between).map(move |metric| (metric, why))
     }
 
     /// The devices, for `run.json`.
