@@ -121,10 +121,15 @@ pub struct RunArgs {
     /// Follow this stage file: the name of a bundled one, or a path [default: by the programs that run]
     #[arg(long, value_name = "NAME|FILE")]
     pub stages: Option<OsString>,
-    /// Add a stage: NAME=log:REGEX, NAME=mapping:any|all, NAME=residency:PERCENT,
-    /// NAME=exit:any|CODE, NAME=notify; may be repeated
+    /// Add a stage: NAME=log:REGEX, NAME=http:URL (answered with status 200), NAME=tcp:HOST:PORT, NAME=unix:PATH,
+    /// NAME=file:PATH, NAME=first_output:byte|line, NAME=mapping:any|all, NAME=unmap:PERCENT,
+    /// NAME=residency:PERCENT, NAME=quiet:TIME, NAME=exit:any|CODE, NAME=notify; may be repeated
     #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT", value_parser = utf8())]
     pub one_offs: Vec<String>,
+    /// Send a header with the requests of stages, its value taken from an environment variable and written to no file;
+    /// VARIABLE alone is `Authorization: Bearer` with it; may be repeated
+    #[arg(long, value_name = "HEADER=VARIABLE", value_parser = utf8())]
+    pub header_env: Vec<String>,
     /// The stopping event: the stage at which the account ends
     #[arg(long, value_name = "STAGE", value_parser = utf8())]
     pub until: Option<String>,
@@ -233,6 +238,7 @@ impl RunArgs {
             cgroup: matches!(self.cgroup, CgroupArg::Auto),
             reset_peaks: self.reset_peaks,
             faults: self.faults,
+            header_env: self.header_env,
             stream: Choice::from_environment(),
             argv: self.argv,
         })

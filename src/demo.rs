@@ -53,6 +53,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         cgroup: false,
         reset_peaks: false,
         faults: None,
+        header_env: Vec::new(),
         stream: Choice::Usual,
         argv,
     })

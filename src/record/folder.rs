@@ -95,6 +95,7 @@ pub struct Folder {
     output: Option<Sink>,
     output_cut: bool,
     meta_error: Option<String>,
+    responses_lost: Vec<String>,
 }
 
 impl Folder {
@@ -146,6 +147,7 @@ impl Folder {
             output: with_output.then(|| Sink::create(&path, run::OUTPUT)).transpose()?,
             output_cut: false,
             meta_error: None,
+            responses_lost: Vec::new(),
             path,
         };
         folder.samples.push(&row_bytes(&rows::sample_header()));
@@ -207,6 +209,16 @@ impl Folder {
         }
     }
 
+    /// Keeps a response by which a stage was reached.
+    pub fn response(&mut self, stage: &str, part: usize, text: &str) {
+        let name = match part {
+            0 => format!("response-{stage}.txt"),
+            part => format!("response-{stage}-{part}.txt"),
+        };
+        let written = run::replace(&self.path.join(&name), text.as_bytes());
+        self.responses_lost.extend(written.err().map(|error| format!("{name}: could not be written: {error}")));
+    }
+
     /// Hands every waiting row to the kernel.
     pub fn flush(&mut self) {
         self.samples.flush();
@@ -228,7 +240,8 @@ impl Folder {
     /// What could not be written so far.
     pub fn losses(&self) -> Vec<String> {
         let sinks = [&self.samples, &self.events, &self.detail].into_iter().chain(&self.output);
-        let mut losses: Vec<String> = sinks.filter_map(Sink::loss).chain(self.meta_error.clone()).collect();
+        let others = self.meta_error.iter().chain(&self.responses_lost).cloned();
+        let mut losses: Vec<String> = sinks.filter_map(Sink::loss).chain(others).collect();
         if self.output_cut {
             losses.push(format!("{}: ends at its limit of {} MiB", run::OUTPUT, OUTPUT_LIMIT >> 20));
         }

@@ -7,8 +7,8 @@
 //! account: `host_<part>_bytes_low`, `_high`, which do not overlap and may be added; `host_swap_bytes`, which is not in
 //! the total; `host_basis`, how it is known; and the total, `host_bytes_low`, `host_bytes_high`; the ratios of
 //! [`crate::account::ratios`], as decimal numbers; where the payload's data came from since the previous mark
-//! (`data_from`) and since start (`data_from_start`), with the reason; and what the counters since start may lack
-//! (`unaccounted_…`).
+//! (`data_from`) and since start (`data_from_start`), with the reason; what the counters since start may lack
+//! (`unaccounted_…`); and `after_<metric>`, signed, what came from the mark to the stopping event.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ use csv::{Terminator, WriterBuilder};
 use crate::account::host::Part;
 use crate::account::ratios::RATIOS;
 use crate::account::source::{DataFrom, Verdict};
-use crate::account::{Peak, StageRow, StageTable, Work};
+use crate::account::{AFTER, Peak, StageRow, StageTable, Work};
 use crate::metric::{ALL, Metric};
 
 use super::text::plain;
@@ -28,7 +28,8 @@ pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
     writer.write_record(header())?;
     let mut before = None;
     for row in &table.rows {
-        writer.write_record(cells(row, before))?;
+        let after = AFTER.iter().map(|&metric| cell(table.after(row, metric)));
+        writer.write_record(cells(row, before).into_iter().chain(after))?;
         before = Some(row);
     }
     writer.flush()?;
@@ -51,6 +52,7 @@ pub fn header() -> Vec<String> {
     header.extend(["host_swap_bytes", "host_basis", "host_bytes_low", "host_bytes_high"].map(str::to_owned));
     header.extend(RATIOS.iter().map(|ratio| ratio.name.to_owned()));
     header.extend(WORK.map(str::to_owned));
+    header.extend(AFTER.iter().map(|metric| format!("after_{}", metric.name())));
     header
 }
 

@@ -751,7 +751,7 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             assert!(problem(text).contains(expected), "{text:?} gave {}", problem(text));
         }
         let cases = [
-            ("when = { http = { url = 'x' } }", "t.toml:4:26: `url`: expected http://… or https://…"),
+            ("when = { http = { url = 'x' } }", "t.toml:4:25: `url`: expected http://… or https://…"),
             ("when = { http = { method = 'GET' } }", "`url` is missing"),
             ("when = { http = 'http://u:p@h/' }", "`url`: a password stands in no file"),
             ("when = { http = 'http://h:{port}/' }", "`url`: there is no variable `port` in `vars`"),
