@@ -4,15 +4,18 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::event::text_of;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
+use crate::stage::asked::Work;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -130,6 +133,17 @@ pub struct RunArgs {
     /// VARIABLE alone is `Authorization: Bearer` with it; may be repeated
     #[arg(long, value_name = "HEADER=VARIABLE", value_parser = utf8())]
     pub header_env: Vec<String>,
+    /// Requests that stand for the work, a JSON object a line with the keys of an `http` condition: asked after
+    /// `first_response`; the stage `representative_work` is reached when all are accepted. Latencies are in responses.csv
+    #[arg(long, value_name = "FILE")]
+    pub workload: Option<PathBuf>,
+    /// How many requests of the workload are in flight at a time
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "workload", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub concurrency: u16,
+    /// Repeat the request of the stage `first_response` so often after it was accepted, one at a time: the first response's
+    /// latency against the steady one, in responses.csv
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub repeat_response: u32,
     /// The stopping event: the stage at which the account ends
     #[arg(long, value_name = "STAGE", value_parser = utf8())]
     pub until: Option<String>,
@@ -239,10 +253,25 @@ impl RunArgs {
             reset_peaks: self.reset_peaks,
             faults: self.faults,
             header_env: self.header_env,
+            workload: self.workload.as_deref().map(|path| workload(path, self.concurrency.into())).transpose()?,
+            repeat_response: self.repeat_response.into(),
             stream: Choice::from_environment(),
             argv: self.argv,
         })
     }
+}
+
+/// The requests in a file of at most 16 MiB.
+fn workload(path: &Path, concurrency: usize) -> anyhow::Result<Work> {
+    const LARGEST: u64 = 16 << 20;
+    let shown = text_of(path);
+    let told = || format!("--workload {shown}");
+    // Asked before the open, which would wait for the writer of a FIFO.
+    let metadata = std::fs::metadata(path).with_context(told)?;
+    anyhow::ensure!(metadata.is_file(), "{}: not a file", told());
+    anyhow::ensure!(metadata.len() <= LARGEST, "{}: larger than {LARGEST} bytes", told());
+    let text = String::from_utf8(std::fs::read(path).with_context(told)?).with_context(told)?;
+    Ok(Work::parse(&text, &shown, concurrency)?)
 }
 
 /// Text, with an error that names the argument where it is none.

@@ -54,6 +54,8 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         reset_peaks: false,
         faults: None,
         header_env: Vec::new(),
+        workload: None,
+        repeat_response: 0,
         stream: Choice::Usual,
         argv,
     })

@@ -14,6 +14,7 @@
 mod connect;
 pub mod http;
 mod rows;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -27,6 +28,17 @@ use crate::stage::{Condition, Wanted};
 use crate::watch::{Observed, Seen};
 pub use http::Secrets;
 use rows::Rows;
+use work::Answer;
+
+/// The columns of `responses.csv`: one row an attempt at one of many requests.
+pub const RESPONSES_HEADER: [&str; 9] =
+    ["stage", "request", "attempt", "began_ns", "first_byte_ns", "t_ns", "latency_ns", "bytes", "outcome"];
+
+/// The stage whose request is repeated by `--repeat-response`.
+const REPEATED: &str = "first_response";
+
+/// Time between two rounds of a workload.
+const POLL: Duration = Duration::from_millis(100);
 
 /// How much of a file or a response's body is looked at, in bytes.
 const MOST_MATCHED: usize = 1 << 20;
@@ -64,6 +76,8 @@ pub struct Asking(Arc<Shared>);
 struct Shared {
     clock: Clock,
     secrets: Secrets,
+    /// How often the first response's request is repeated after it was accepted.
+    repeat: u64,
     state: Mutex<State>,
     /// Something ended: an attempt, or a wish.
     changed: Condvar,
@@ -74,6 +88,8 @@ struct State {
     sender: Option<Sender<Seen>>,
     asked: Vec<Asked>,
     next: u64,
+    /// The first response's request is being repeated: a workload would change what that takes.
+    repeating: bool,
 }
 
 /// One condition that is being asked.
@@ -87,9 +103,9 @@ struct Asked {
 
 impl Asking {
     /// Asks nothing yet. `clock`'s zero is the start of the launch.
-    pub fn new(clock: Clock, secrets: Secrets, sender: Sender<Seen>) -> Asking {
-        let state = State { sender: Some(sender), asked: Vec::new(), next: 0 };
-        Asking(Arc::new(Shared { clock, secrets, state: Mutex::new(state), changed: Condvar::new() }))
+    pub fn new(clock: Clock, secrets: Secrets, repeat: u64, sender: Sender<Seen>) -> Asking {
+        let state = State { sender: Some(sender), asked: Vec::new(), next: 0, repeating: false };
+        Asking(Arc::new(Shared { clock, secrets, repeat, state: Mutex::new(state), changed: Condvar::new() }))
     }
 
     /// From now on exactly this is asked. What is asked already goes on.
@@ -141,7 +157,7 @@ impl Asking {
 fn values_of(wanted: &Wanted) -> Values {
     match &wanted.condition {
         // Its headers and its body may have them too.
-        Condition::Http(_) => wanted.values.clone(),
+        Condition::Http(_) | Condition::Work(_) => wanted.values.clone(),
         condition => {
             let names = condition.names();
             wanted
@@ -169,6 +185,10 @@ impl Shared {
         if let Some(text) = asker.warning(&wanted.stage) {
             self.state().send(Mono::now(), Some(0), Observed::Event(What::Warning { text }));
         }
+        if let Asker::Work(_) = asker {
+            let repeating = |state: &mut State| state.repeating && state.of(number).is_some();
+            drop(self.changed.wait_while(self.state(), repeating));
+        }
         let mut refused = None;
         for attempt in 1.. {
             let began = Mono::now();
@@ -189,7 +209,9 @@ impl Shared {
                 Some(asked) => asked.in_flight = Some((began, probe.clone())),
                 None => return,
             }
-            let answer = asker.attempt();
+            let tell = |answer: Answer| self.tell_answer(&wanted.stage, answer);
+            let live = || self.state().of(number).is_some();
+            let answer = asker.attempt(&tell, &live);
             let ended = Mono::now();
             let mut state = self.state();
             let Some(asked) = state.of(number) else {
@@ -201,7 +223,10 @@ impl Shared {
             let since = if accepted { refused.unwrap_or(self.clock.start()) } else { began };
             let probe = Probe {
                 accepted,
-                outcome: answer.wrong.map_or_else(|| "accepted".to_string(), |wrong| self.secrets.clean(&wrong)),
+                outcome: answer
+                    .wrong
+                    .as_ref()
+                    .map_or_else(|| "accepted".to_string(), |wrong| self.secrets.clean(wrong)),
                 first_byte: answer.first_byte.map(|at| self.clock.at(at)),
                 bytes: answer.bytes,
                 ..probe
@@ -209,6 +234,7 @@ impl Shared {
             let rows = asked.rows.attempt(ended, ended.since(since), probe);
             if accepted {
                 state.asked.retain(|asked| asked.number != number);
+                state.repeating |= self.repeat > 0 && wanted.stage == REPEATED && matches!(asker, Asker::Http(_));
                 if let Some(text) = answer.response {
                     let what = Observed::Response { stage: wanted.stage.clone(), part: wanted.part, text };
                     state.send(ended, Some(0), what);
@@ -217,6 +243,23 @@ impl Shared {
             state.tell(rows);
             self.changed.notify_all();
             if accepted {
+                drop(state);
+                if wanted.stage == REPEATED
+                    && let Asker::Http(request) = &mut asker
+                {
+                    let first = Answer {
+                        request: "first".to_string(),
+                        attempt,
+                        began,
+                        ended,
+                        first_byte: answer.first_byte,
+                        bytes: answer.bytes,
+                        wrong: None,
+                    };
+                    self.repeat(request, first);
+                    self.state().repeating = false;
+                    self.changed.notify_all();
+                }
                 return;
             }
             refused = Some(began);
@@ -228,6 +271,42 @@ impl Shared {
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
+    }
+}
+
+impl Shared {
+    /// Asks the same again, one after the other: what a response takes once the first is over.
+    fn repeat(&self, request: &mut http::Request, first: Answer) {
+        if self.repeat == 0 {
+            return;
+        }
+        self.tell_answer(REPEATED, first);
+        for number in 1..=self.repeat {
+            if self.state().sender.is_none() {
+                return;
+            }
+            let began = Mono::now();
+            let Attempt { wrong, first_byte, bytes, .. } = request.attempt();
+            let (request, ended) = (format!("repeat {number}"), Mono::now());
+            self.tell_answer(REPEATED, Answer { request, attempt: 1, began, ended, first_byte, bytes, wrong });
+        }
+    }
+
+    fn tell_answer(&self, stage: &str, answer: Answer) {
+        let at = |moment| self.clock.at(moment).0.to_string();
+        let outcome = answer.wrong.map_or_else(|| "accepted".to_string(), |wrong| self.secrets.clean(&wrong));
+        let row = vec![
+            stage.to_string(),
+            self.secrets.clean(&answer.request),
+            answer.attempt.to_string(),
+            at(answer.began),
+            answer.first_byte.map(at).unwrap_or_default(),
+            at(answer.ended),
+            answer.ended.since(answer.began).to_string(),
+            answer.bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
+            outcome,
+        ];
+        self.state().send(answer.ended, Some(0), Observed::Answer(row));
     }
 }
 
@@ -276,6 +355,7 @@ fn evidence(condition: &Condition) -> Evidence {
 /// One condition, ready to be asked.
 enum Asker<'a> {
     Http(Box<http::Request<'a>>),
+    Work(work::Work<'a>),
     Tcp(connect::Tcp),
     Unix(connect::Unix),
     File(connect::File<'a>),
@@ -287,6 +367,7 @@ impl<'a> Asker<'a> {
     fn of(condition: &'a Condition, values: &'a BTreeMap<String, String>, secrets: &'a Secrets) -> Asker<'a> {
         let asker = match condition {
             Condition::Http(http) => http::Request::of(http, values, secrets).map(|of| Asker::Http(Box::new(of))),
+            Condition::Work(work) => work::Work::of(work, values, secrets).map(Asker::Work),
             Condition::Tcp(tcp) => connect::Tcp::of(tcp, values).map(Asker::Tcp),
             Condition::Unix(unix) => connect::Unix::of(unix, values).map(Asker::Unix),
             Condition::File(file) => connect::File::of(file, values).map(Asker::File),
@@ -298,6 +379,7 @@ impl<'a> Asker<'a> {
     fn target(&self) -> String {
         match self {
             Asker::Http(request) => request.url().to_string(),
+            Asker::Work(work) => work.shown().to_string(),
             Asker::Tcp(tcp) => tcp.address.clone(),
             Asker::Unix(unix) => unix.path.clone(),
             Asker::File(file) => file.shown(),
@@ -307,9 +389,14 @@ impl<'a> Asker<'a> {
 
     /// What the user should know before it is asked.
     fn warning(&self, stage: &str) -> Option<String> {
-        let (target, host, secret_in_clear) = match self {
-            Asker::Http(request) => (request.url(), request.host(), request.tells_a_secret_in_clear()),
-            Asker::Tcp(tcp) => (tcp.address.as_str(), tcp.host(), false),
+        let request = match self {
+            Asker::Http(request) => Some(&**request),
+            Asker::Work(work) => work.first(),
+            _ => None,
+        };
+        let (target, host, secret_in_clear) = match (self, request) {
+            (_, Some(request)) => (request.url(), request.host(), request.tells_a_secret_in_clear()),
+            (Asker::Tcp(tcp), None) => (tcp.address.as_str(), tcp.host(), false),
             _ => return None,
         };
         if connect::is_this_machine(host) {
@@ -322,6 +409,7 @@ impl<'a> Asker<'a> {
     fn poll(&self) -> Duration {
         match self {
             Asker::Http(request) => request.poll(),
+            Asker::Work(_) => POLL,
             Asker::Tcp(tcp) => tcp.poll,
             Asker::Unix(unix) => unix.poll,
             Asker::File(file) => file.poll,
@@ -329,9 +417,11 @@ impl<'a> Asker<'a> {
         }
     }
 
-    fn attempt(&mut self) -> Attempt {
+    /// `tell` hears of each of many requests, `live` says whether anybody still wants to.
+    fn attempt(&mut self, tell: &(dyn Fn(Answer) + Sync), live: &(dyn Fn() -> bool + Sync)) -> Attempt {
         match self {
             Asker::Http(request) => request.attempt(),
+            Asker::Work(work) => work.attempt(tell, live),
             Asker::Tcp(tcp) => tcp.attempt(),
             Asker::Unix(unix) => unix.attempt(),
             Asker::File(file) => file.attempt(),

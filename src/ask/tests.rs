@@ -16,7 +16,7 @@ fn wanted(when: &str) -> Wanted {
 
 fn asking(secrets: Secrets) -> (Asking, Receiver<Seen>) {
     let (sender, seen) = channel();
-    (Asking::new(Clock::new(Mono::now()), secrets, sender), seen)
+    (Asking::new(Clock::new(Mono::now()), secrets, 0, sender), seen)
 }
 
 fn next_probe(seen: &Receiver<Seen>) -> (Seen, Probe) {
@@ -160,7 +160,7 @@ fn connections_and_files_are_asked() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let attempt = |when: &str| {
         let wanted = wanted(when);
-        let attempt = Asker::of(&wanted.condition, &wanted.values, &Secrets::default()).attempt();
+        let attempt = Asker::of(&wanted.condition, &wanted.values, &Secrets::default()).attempt(&|_| {}, &|| true);
         attempt.wrong.unwrap_or_else(|| "accepted".to_string())
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

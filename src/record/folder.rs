@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use csv::ByteRecord;
 
+use crate::ask::RESPONSES_HEADER;
 use crate::run::{self, Meta, rows};
 
 /// Rows are handed to the kernel at each tick, or when this many bytes wait.
@@ -96,6 +97,8 @@ pub struct Folder {
     output_cut: bool,
     meta_error: Option<String>,
     responses_lost: Vec<String>,
+    /// Made with its first row.
+    responses: Option<Sink>,
 }
 
 impl Folder {
@@ -148,6 +151,7 @@ impl Folder {
             output_cut: false,
             meta_error: None,
             responses_lost: Vec::new(),
+            responses: None,
             path,
         };
         folder.samples.push(&row_bytes(&rows::sample_header()));
@@ -219,13 +223,31 @@ impl Folder {
         self.responses_lost.extend(written.err().map(|error| format!("{name}: could not be written: {error}")));
     }
 
+    /// A row of `responses.csv`.
+    pub fn answer(&mut self, row: Vec<String>) {
+        if self.responses.is_none() {
+            match self.sink(run::RESPONSES, &RESPONSES_HEADER) {
+                Ok(sink) => self.responses = Some(sink),
+                Err(error) => {
+                    let lost = format!("{}: could not be written: {error}", run::RESPONSES);
+                    if !self.responses_lost.contains(&lost) {
+                        self.responses_lost.push(lost);
+                    }
+                }
+            }
+        }
+        if let Some(sink) = &mut self.responses {
+            sink.push(&row_bytes(&ByteRecord::from(row)));
+        }
+    }
+
     /// Hands every waiting row to the kernel.
     pub fn flush(&mut self) {
         self.samples.flush();
         self.events.flush();
         self.detail.flush();
-        if let Some(output) = &mut self.output {
-            output.flush();
+        for sink in self.output.iter_mut().chain(&mut self.responses) {
+            sink.flush();
         }
     }
 
@@ -239,7 +261,7 @@ impl Folder {
 
     /// What could not be written so far.
     pub fn losses(&self) -> Vec<String> {
-        let sinks = [&self.samples, &self.events, &self.detail].into_iter().chain(&self.output);
+        let sinks = [&self.samples, &self.events, &self.detail].into_iter().chain(&self.output).chain(&self.responses);
         let others = self.meta_error.iter().chain(&self.responses_lost).cloned();
         let mut losses: Vec<String> = sinks.filter_map(Sink::loss).chain(others).collect();
         if self.output_cut {

@@ -11,6 +11,7 @@ use crate::ask::Secrets;
 use crate::event::text_of;
 use crate::launch::StartError;
 use crate::probe::stream::Choice;
+use crate::stage::asked::Work;
 use crate::stage::file::hint;
 use crate::stage::{StageError, StageFile};
 use crate::watch::is_stage_name;
@@ -44,6 +45,10 @@ pub struct Options {
     pub faults: Option<NonZeroU64>,
     /// `--header-env HEADER=VARIABLE` or `VARIABLE`: what goes with the requests of stage definitions, and into no file.
     pub header_env: Vec<String>,
+    /// `--workload`: requests after the first response.
+    pub workload: Option<Work>,
+    /// `--repeat-response`: how often the first response's request is repeated.
+    pub repeat_response: u64,
     /// How the kernel's records are taken. No option of the command line.
     pub stream: Choice,
     pub argv: Vec<OsString>,
@@ -87,6 +92,7 @@ impl Options {
         let mut candidates = self.stages.clone().map_or_else(StageFile::embedded, |stages| vec![stages]);
         for stages in &mut candidates {
             self.one_offs.iter().try_for_each(|text| stages.add_one_off(text))?;
+            self.workload.iter().for_each(|work| stages.add_work(work.clone()));
         }
         Ok(candidates)
     }

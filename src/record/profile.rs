@@ -248,7 +248,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     meta.warnings = warnings;
     let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
     let faults = faults.map(|prepared| prepared.start(clock, artifacts.clone(), discover));
-    let asking = Asking::new(clock, secrets, sender.clone());
+    let asking = Asking::new(clock, secrets, options.repeat_response, sender.clone());
     let recorder = Recorder::new(Setup {
         clock,
         asking: asking.clone(),

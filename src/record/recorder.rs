@@ -427,6 +427,10 @@ impl Recorder {
                 }
                 Vec::new()
             }
+            Observed::Answer(row) => {
+                self.folder.iter_mut().for_each(|folder| folder.answer(row.clone()));
+                Vec::new()
+            }
             // Whatever was heard, the records were taken before it was matched.
             Observed::Records => Vec::new(),
             Observed::Barrier(waiting) => {

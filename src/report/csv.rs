@@ -28,8 +28,7 @@ pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
     writer.write_record(header())?;
     let mut before = None;
     for row in &table.rows {
-        let after = AFTER.iter().map(|&metric| cell(table.after(row, metric)));
-        writer.write_record(cells(row, before).into_iter().chain(after))?;
+        writer.write_record(cells(table, row, before))?;
         before = Some(row);
     }
     writer.flush()?;
@@ -57,7 +56,7 @@ pub fn header() -> Vec<String> {
 }
 
 /// `before`: the row before it, which stands at the mark before it.
-fn cells(row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
+fn cells(table: &StageTable, row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     let outcome = &row.outcome;
     let mut cells = vec![text(&outcome.stage), word(&outcome.status), text(&outcome.reason)];
     cells.push(cell(outcome.begin.map(|at| at.0)));
@@ -80,6 +79,7 @@ fn cells(row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     cells.extend([cell(row.host.swap), text(&row.host.basis), cell(row.host.total.low), cell(row.host.total.high)]);
     cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, before))));
     cells.extend(work_cells(&row.work));
+    cells.extend(AFTER.iter().map(|&metric| cell(table.after(row, metric))));
     cells
 }
 
@@ -178,11 +178,12 @@ mod tests {
             work: Work::default(),
             host,
         };
-        assert_eq!(cells(&row, None).len(), names.len());
-        let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
+        let table = StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() };
+        assert_eq!(cells(&table, &table.rows[0], None).len(), names.len());
+        let text = written(&table);
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
-        assert!(text.ends_with(&format!(",1,,,{}\r\n", ",".repeat(RATIOS.len() + WORK.len()))), "{text}");
+        assert!(text.ends_with(&format!(",1,,,{}\r\n", ",".repeat(RATIOS.len() + WORK.len() + AFTER.len()))), "{text}");
         let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
         assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
     }

@@ -299,6 +299,7 @@ impl Progress {
             Condition::Quiet(_) | Condition::Device(_) => Progress::Still { state: Still::default(), met: None },
             Condition::Residency(_)
             | Condition::Http(_)
+            | Condition::Work(_)
             | Condition::Tcp(_)
             | Condition::Unix(_)
             | Condition::File(_)

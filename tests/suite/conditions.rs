@@ -447,6 +447,39 @@ fn quiet_is_reached_and_a_device_is_not_known() {
 }
 
 #[test]
+fn a_workload_follows_the_first_response_and_has_its_latencies() {
+    let stages = format!(
+        "{}[[stage]]\nname = \"first_response\"\nwhen = {{ http = {{ url = \"http://127.0.0.1:{{port}}/\", poll = \"20 ms\" }} }}\n",
+        VARS.replace("until = \"s\"", "until = \"first_response\"")
+    );
+    let launch = Launch::with(&stages);
+    let work = launch.path("work.jsonl");
+    let requests =
+        (0..5).map(|n| format!("{{\"url\": \"http://127.0.0.1:{{port}}/{n}\", \"json\": {n}, \"body\": \"text\"}}\n"));
+    std::fs::write(&work, requests.collect::<String>()).unwrap();
+    let options = ["--workload", work.to_str().unwrap(), "--concurrency", "2", "--repeat-response", "3"];
+    let launch = launch.option(&options).option(&["--until", "representative_work", "--then", "stop"]);
+    // The first three answers are 503: some of the first response's.
+    let output = launch.serve("busy", bound());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(launch.row("representative_work")[3], "http");
+    let mut reader = csv::Reader::from_path(launch.run.join("responses.csv")).unwrap();
+    let rows: Vec<Vec<String>> =
+        reader.records().map(|row| row.unwrap().iter().map(str::to_string).collect()).collect();
+    let of = |stage: &str| rows.iter().filter(|row| row[0] == stage).map(|row| row[1].as_str()).collect::<Vec<_>>();
+    assert_eq!(of("first_response"), ["first", "repeat 1", "repeat 2", "repeat 3"]);
+    let mut work = of("representative_work");
+    work.sort_unstable();
+    assert_eq!(work, ["1", "2", "3", "4", "5"]);
+    let last_repeat = rows[3][5].parse::<i64>().unwrap();
+    for row in &rows {
+        let number = |index: usize| row[index].parse::<i64>().unwrap();
+        assert_eq!((number(5) - number(3), row[8].as_str()), (number(6), "accepted"));
+        assert!(row[0] == "first_response" || number(3) >= last_repeat, "a workload beside the repeated request");
+    }
+}
+
+#[test]
 fn a_variable_comes_from_the_programs_environment() {
     let stages = "argv = [\"serve\"]\nvars = { at = { env = \"STAGEMARK_TEST_AT\", default = \"/nonexistent\" } }\n\
                   until = \"s\"\n[[stage]]\nname = \"s\"\nwhen = { file = \"{at}\" }\n";
