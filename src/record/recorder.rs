@@ -247,9 +247,10 @@ impl Recorder {
             return;
         }
         self.asked_at = Some(self.matcher.changes());
-        // Nobody is left to answer.
-        let over = self.stopped || self.meta.exit.is_some();
-        self.asking.follow(if over { Vec::new() } else { self.matcher.wanted() });
+        // Once nobody is left to answer nothing new is asked; what is in flight may have been answered before.
+        if !self.stopped && self.meta.exit.is_none() {
+            self.asking.follow(self.matcher.wanted());
+        }
         if self.meta.variables != *self.matcher.values() {
             self.meta.variables = self.matcher.values().clone();
             self.write_meta();
