@@ -63,8 +63,7 @@ fn waits_for_mapping(condition: &Condition, any: bool, all: bool) -> bool {
         Condition::Mapping(Mapped::Any) => !any,
         Condition::Mapping(Mapped::All) => !all,
         Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| waits_for_mapping(part, any, all)),
-        // What shrinks is seen by looking alone.
-        Condition::Unmap(_) => true,
+        // What is unmapped has no record that could be waited for.
         _ => false,
     }
 }
