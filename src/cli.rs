@@ -11,8 +11,8 @@ use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::probe::device::Place;
 use crate::event::text_of;
+use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;

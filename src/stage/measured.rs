@@ -16,7 +16,9 @@ pub(super) struct Look {
     /// Of both kinds.
     faults: Option<u64>,
     reads: Option<u64>,
-    device: Option<u64>,
+    /// The launch's share, and what is in use.
+    device: [Option<u64>; 2],
+    device_stale_ns: u64,
     /// Nothing of the launch was left: what it holds or does no longer says anything.
     over: bool,
 }
@@ -32,7 +34,8 @@ impl Look {
             mapped: value(Metric::MappedBytes),
             faults: faults.map(|(minor, major)| minor + major),
             reads: value(Metric::ReadBytes),
-            device: value(Metric::DeviceLaunchBytes).or_else(|| value(Metric::DeviceUsedBytes)),
+            device: [Metric::DeviceLaunchBytes, Metric::DeviceUsedBytes].map(value),
+            device_stale_ns: value(Metric::DeviceStaleNs).unwrap_or(0),
             over: super::is_over(sample),
         }
     }
@@ -97,12 +100,17 @@ pub(super) struct Still {
     now: Option<([u64; 2], Moment)>,
     /// Device memory when it was first looked at.
     first: Option<u64>,
+    /// Which of its figures is followed: one and the same, for the other one differs.
+    which: Option<usize>,
+    /// When it was last known.
+    seen: Option<At>,
 }
 
 impl Still {
     /// When the figures of a condition came to stand still and what they are in words, if they have done so for long
     /// enough, counted from `since` on where that is later; `looked`: the look before this one. A figure that is absent,
-    /// or of a launch that is over, begins it anew.
+    /// or of a launch that is over, begins it anew; but a device's may be absent for half of the time, for which a slow
+    /// driver has not answered.
     pub fn look(
         &mut self,
         condition: &Condition,
@@ -115,7 +123,15 @@ impl Still {
                 let figure = |wanted, value: Option<u64>| if wanted { value } else { Some(0) };
                 (figure(quiet.faults, look.faults).zip(figure(quiet.reads, look.reads)), quiet.time_ns)
             }
-            Condition::Device(plateau) => (look.device.zip(Some(0)), plateau.still_ns),
+            Condition::Device(plateau) => {
+                self.which = self.which.or_else(|| look.device.iter().position(Option::is_some));
+                let figure = self.which.and_then(|which| look.device[which]);
+                let apart = self.seen.map(|seen| look.t.0.saturating_sub(seen.0).unsigned_abs());
+                if figure.is_none() && !look.over && apart.is_some_and(|apart| apart < plateau.still_ns / 2) {
+                    return None;
+                }
+                (figure.zip(Some(0)), plateau.still_ns)
+            }
             _ => return None,
         };
         let Some(figures) = figures.filter(|_| !look.over).map(|(one, other)| [one, other]) else {
@@ -123,7 +139,14 @@ impl Still {
             return None;
         };
         // What the figures are of began with the launch.
-        let moment = Moment { at: look.t, low: Some(looked.unwrap_or(At(0))) };
+        let low = match condition {
+            Condition::Device(_) => {
+                let seen = self.seen.replace(look.t).or(looked).unwrap_or(At(0));
+                At(seen.0.saturating_sub_unsigned(look.device_stale_ns))
+            }
+            _ => looked.unwrap_or(At(0)),
+        };
+        let moment = Moment { at: look.t, low: Some(low) };
         match self.now {
             Some((before, _)) if before == figures => {}
             _ => self.now = Some((figures, moment)),
@@ -139,7 +162,11 @@ impl Still {
                 return None;
             }
             Condition::Device(_) => {
-                format!("{} bytes on devices, {} more than at first", figures[0], figures[0] - first)
+                format!(
+                    "{} bytes on devices, {} more than at first; no proof that queued copies had ended",
+                    figures[0],
+                    figures[0] - first
+                )
             }
             Condition::Quiet(quiet) => format!("no {} from then to {:.3} s", quiet.of(), look.t.seconds()),
             _ => return None,

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::At;
 use crate::event::{Event, Evidence as MarkEvidence, Mark, Pid, Stream, What};
 use crate::metric::Metric;
+use crate::probe::device::{NO_DEVICE, NO_VISIBLE_DEVICE};
 use crate::sample::Sample;
 use crate::watch::{Line, tells_a_loss, unseen_stream};
 pub use condition::Condition;
@@ -300,13 +301,21 @@ impl Evidence {
                 }
             }
             Condition::Device(_) => match &self.no_device {
+                Some(reason) if [NO_DEVICE, NO_VISIBLE_DEVICE].iter().any(|why| reason.starts_with(why)) => {
+                    (Status::NotApplicable, reason.clone())
+                }
                 Some(reason) => (Status::Unknown, format!("device memory is not known: {reason}")),
-                None => (Status::Unknown, "no device probe looked at device memory in this run".to_string()),
+                None => (Status::NotReached, format!("at no time was there {condition}")),
             },
             Condition::All(parts) | Condition::Any(parts) => {
-                let unknown =
-                    parts.iter().map(|part| self.lack_of(part)).find(|(status, _)| *status == Status::Unknown);
-                unknown.unwrap_or_else(|| (Status::NotReached, format!("without {condition}")))
+                let lacks: Vec<_> = parts.iter().map(|part| self.lack_of(part)).collect();
+                let with = |wanted: Status| lacks.iter().find(|(status, _)| *status == wanted).cloned();
+                // What needs a device and something else does not apply without one.
+                let needs_all = matches!(condition, Condition::All(_));
+                let not_applicable = with(Status::NotApplicable).filter(|_| needs_all || parts.len() == 1);
+                not_applicable
+                    .or_else(|| with(Status::Unknown))
+                    .unwrap_or_else(|| (Status::NotReached, format!("without {condition}")))
             }
         }
     }

@@ -477,5 +477,30 @@ fn a_plateau_is_a_rise_and_then_nothing() {
     assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some((120, 10)));
     assert_eq!(marked("{ device = { rise = '101 B', still = '40 ms' } }"), None);
     let (status, reason) = lack("{ device = { rise = '1 B', still = '1 s' } }", &[]);
-    assert_eq!((status, reason.contains("no device probe")), (Status::Unknown, true));
+    assert_eq!((status, reason.contains("at no time")), (Status::NotReached, true));
+    let without = |reason: &str| {
+        let what = What::Absent { metric: Metric::DeviceLaunchBytes, reason: reason.to_owned() };
+        let when = "{ all = [ { device = { rise = '1 B', still = '1 s' } }, { log = 'x' } ] }";
+        lack(when, &[Event { at: At(1), uncertainty_ns: Some(0), what }]).0
+    };
+    assert_eq!(without("no device was found: NVML: x"), Status::NotApplicable);
+    assert_eq!(without("devices cannot be seen"), Status::Unknown);
+}
+
+#[test]
+fn a_slow_driver_is_waited_for_and_no_other_figure_taken() {
+    const MS: i64 = 1_000_000;
+    let both = |launch, used| [(Metric::DeviceLaunchBytes, launch), (Metric::DeviceUsedBytes, used)];
+    let only_used = [(Metric::DeviceUsedBytes, 900)];
+    let (first, then) = (both(100, 500), both(300, 900));
+    let when = "{ device = { rise = '100 B', still = '100 ms' } }";
+    let marked = |times: &[i64]| {
+        let mut all: Vec<(i64, &[(Metric, u64)])> = vec![(10 * MS, &first), (20 * MS, &then)];
+        all.extend(times.iter().map(|t| (t * MS, &only_used[..])));
+        all.push((130 * MS, &then));
+        all.push((160 * MS, &then));
+        marks(&rematch(vec![one(when)], &[], &[], &samples(&all))).first().map(|(_, at, ..)| at / MS)
+    };
+    assert_eq!(marked(&[30, 40, 50, 60]), Some(20), "without the share for less than half of the time");
+    assert_eq!(marked(&[30, 60, 90, 120]), None, "and for longer");
 }
