@@ -40,6 +40,26 @@ impl Condition {
     }
 }
 
+impl Condition {
+    /// What of it the command's output alone can show: the rest is left out of an `all` or `any`, as if it held, or
+    /// never would. `None` where nothing is left.
+    pub fn by_output(&self) -> Option<Condition> {
+        let parts = |parts: &[Condition], joined: fn(Vec<Condition>) -> Condition| {
+            let mut kept: Vec<Condition> = parts.iter().filter_map(Condition::by_output).collect();
+            match kept.len() {
+                0 | 1 => kept.pop(),
+                _ => Some(joined(kept)),
+            }
+        };
+        match self {
+            Condition::Log(_) => Some(self.clone()),
+            Condition::All(all) => parts(all, Condition::All),
+            Condition::Any(any) => parts(any, Condition::Any),
+            Condition::Mapping(_) | Condition::Residency(_) | Condition::Exit(_) => None,
+        }
+    }
+}
+
 /// Which artifacts must have been mapped at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

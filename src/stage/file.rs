@@ -98,7 +98,11 @@ impl StageFile {
     /// # Errors
     /// No embedded file has that name and no such file can be read, or it is not a stage file.
     pub fn load(name_or_path: impl AsRef<OsStr>) -> anyhow::Result<StageFile> {
-        let name_or_path = name_or_path.as_ref();
+        StageFile::load_for(name_or_path.as_ref(), "--stages ")
+    }
+
+    /// The same, for an argument that errors call so (with a space behind it, or nothing).
+    pub fn load_for(name_or_path: &OsStr, option: &str) -> anyhow::Result<StageFile> {
         if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
             return Ok(StageFile::parse(text, name)?);
         }
@@ -106,21 +110,21 @@ impl StageFile {
         let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
         let path = Path::new(name_or_path);
         let metadata = std::fs::metadata(path).with_context(|| {
-            format!("--stages {shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
+            format!("{option}{shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
         })?;
         // Asked before the open, which would wait for the writer of a FIFO.
         if !metadata.is_file() {
             anyhow::bail!(
-                "--stages {shown}: not a file; expected a stage file or the name of one ({})",
+                "{option}{shown}: not a file; expected a stage file or the name of one ({})",
                 names.join(", ")
             );
         }
         let mut bytes = Vec::new();
         std::fs::File::open(path)
             .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
-            .with_context(|| format!("--stages {shown}"))?;
+            .with_context(|| format!("{option}{shown}"))?;
         if bytes.len() as u64 > LARGEST_FILE {
-            anyhow::bail!("--stages {shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
+            anyhow::bail!("{option}{shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
         }
         match std::str::from_utf8(&bytes) {
             Ok(text) => Ok(StageFile::parse(text, &shown)?),
@@ -138,6 +142,18 @@ impl StageFile {
             .iter()
             .map(|(name, text)| StageFile::parse(text, name).expect("a unit test parses each embedded file"))
             .collect()
+    }
+
+    /// The text of an embedded file.
+    ///
+    /// # Errors
+    /// There is none of that name; those that there are are named.
+    pub fn embedded_text(name: &str) -> anyhow::Result<&'static str> {
+        let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        match EMBEDDED.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Ok(text),
+            None => anyhow::bail!("{}: no bundled stage file has that name{}", text_of(name), hint(name, &names)),
+        }
     }
 
     /// Adds a one-off stage from the command line, `NAME=KIND:ARGUMENT` (`loaded=log:REGEX`, `half=residency:50%`,

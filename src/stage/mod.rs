@@ -4,6 +4,7 @@
 pub mod condition;
 pub mod file;
 pub mod matcher;
+pub mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 
