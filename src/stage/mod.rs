@@ -2,6 +2,7 @@
 //! events give the same marks, live and later from a run folder.
 
 pub mod condition;
+pub mod elsewhere;
 pub mod file;
 pub mod matcher;
 pub mod trial;
@@ -63,6 +64,11 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
         marks.iter_mut().for_each(|mark| by_the_end(mark, over));
     }
     let seen = Evidence::of(events);
+    let elsewhere = elsewhere(events).filter(|_| !seen.opened);
+    let reached = |mark: (At, Option<u64>, &Mark)| match &elsewhere {
+        Some(program) if !is_of_this_tree(mark.2.evidence) => told_from_elsewhere(program, mark),
+        _ => reached(mark),
+    };
     let mut outcomes: Vec<Outcome> = stages
         .stages
         .iter()
@@ -113,6 +119,34 @@ fn by_the_end((at, uncertainty_ns, mark): &mut (At, Option<u64>, &Mark), over: A
         *at = over;
         *uncertainty_ns = uncertainty_ns.map(|uncertainty| uncertainty - late);
     }
+}
+
+/// The program that the launched command is, if that has others do the loading where this tree is not.
+fn elsewhere(events: &[Event]) -> Option<String> {
+    let mut execs = events.iter().filter_map(|event| match &event.what {
+        What::Exec { pid, argv } => Some((*pid, argv)),
+        _ => None,
+    });
+    let (root, first) = execs.next()?;
+    let mut of_root = std::iter::once(first).chain(execs.filter(|(pid, _)| *pid == root).map(|(_, argv)| argv));
+    of_root
+        .find_map(|argv| elsewhere::client(argv))
+        .filter(|client| client.is_remote)
+        .map(|client| client.program.into())
+}
+
+/// Whether what shows a mark can only have happened in the launch's own tree.
+fn is_of_this_tree(evidence: MarkEvidence) -> bool {
+    matches!(evidence, MarkEvidence::Exit | MarkEvidence::Notify)
+}
+
+/// A client may print what it was told: the stage was reached, but not here, and figures of this tree are not its cost.
+fn told_from_elsewhere(program: &str, (at, _, mark): (At, Option<u64>, &Mark)) -> Outcome {
+    let reason = format!(
+        "no artifact was seen opened in this tree: `{program}` told of it after {:.3} s, and has others do the loading",
+        at.seconds()
+    );
+    Outcome { stage: mark.stage.clone(), status: Status::Unknown, reason, begin: None, mark: None }
 }
 
 fn reached((at, uncertainty_ns, mark): (At, Option<u64>, &Mark)) -> Outcome {

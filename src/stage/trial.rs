@@ -197,8 +197,7 @@ impl Trial {
 
     fn row(&mut self, row: &[u8]) -> Result<(), TrialError> {
         let number = self.ended + 1;
-        let logged =
-            rows::logged_line(trimmed(row)).map_err(|problem| TrialError::Row { line: number, problem })?;
+        let logged = rows::logged_line(trimmed(row)).map_err(|problem| TrialError::Row { line: number, problem })?;
         self.feed.line(number, Some(logged.at), &logged.line);
         Ok(())
     }
