@@ -32,9 +32,10 @@ pub fn answer(ask: &Ask) -> anyhow::Result<(bool, String)> {
                 Err(error) => Err(error),
             },
         },
-        Ask::Try { stages, log } => {
+        Ask::Try { stages, log, argv } => {
             let stages = StageFile::load_for(stages, "")?;
-            let tried = try_log(stages.clone(), log)?;
+            let argv: Vec<String> = argv.iter().map(text_of).collect();
+            let tried = try_log(Trial::new(stages.clone(), &argv), log)?;
             let matched = tried.1.iter().any(|tried| matches!(tried.found, Found::Matched { .. }));
             Ok((matched, trial(&stages.name, &text_of(log), tried.0, &tried.1)))
         }
@@ -89,7 +90,8 @@ fn checked(shown: &str, stages: &StageFile) -> String {
 }
 
 fn reached_by(stage: &Definition) -> String {
-    let when = stage.when.as_ref().map_or("by notification alone".to_owned(), |when| format!("by {when}"));
+    let begin = stage.begin.as_ref().map(|begin| format!("from {begin} on, ")).unwrap_or_default();
+    let when = stage.when.as_ref().map_or("by notification alone".to_owned(), |when| format!("{begin}by {when}"));
     match &stage.after[..] {
         [] => when,
         after => format!("{when}, after {}", after.join(", ")),
@@ -108,8 +110,7 @@ fn row(name: &str, width: usize, text: &str) -> String {
 }
 
 /// Feeds a log to a stage file; how many lines it has, and what became of each stage.
-fn try_log(stages: StageFile, log: &Path) -> anyhow::Result<(u64, Vec<Tried>)> {
-    let mut trial = Trial::new(stages);
+fn try_log(mut trial: Trial, log: &Path) -> anyhow::Result<(u64, Vec<Tried>)> {
     if log == Path::new("-") {
         feed(&mut trial, std::io::stdin().lock(), "-")?;
     } else {
@@ -164,7 +165,7 @@ fn trial(name: &str, log: &str, lines: u64, tried: &[Tried]) -> String {
             _ => None,
         }
     });
-    told("not by what is printed:", &|tried| match (&tried.found, &tried.when) {
+    told("not by a line:", &|tried| match (&tried.found, &tried.when) {
         (Found::NotByOutput, Some(when)) => Some(format!("by {when}")),
         (Found::NotByOutput, None) => Some("by notification alone".to_owned()),
         _ => None,

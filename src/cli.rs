@@ -156,6 +156,9 @@ pub enum Ask {
         stages: OsString,
         /// The log: text, a run folder or its output.log, or `-` for standard input
         log: PathBuf,
+        /// The command that printed it, after `--`: what the stage file takes from a command line [default: its defaults]
+        #[arg(last = true, value_name = "COMMAND")]
+        argv: Vec<OsString>,
     },
 }
 

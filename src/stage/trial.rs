@@ -101,13 +101,17 @@ struct Feed {
 }
 
 impl Trial {
-    /// With the stages of this file.
-    pub fn new(stages: StageFile) -> Trial {
+    /// With the stages of this file, its variables taken from this command line; from none where it does not fit, so that
+    /// they have their defaults.
+    pub fn new(stages: StageFile, argv: &[String]) -> Trial {
         let by_output = |stage: &Definition| stage.when.as_ref().and_then(Condition::by_output);
         let shown: Vec<Definition> = stages
             .stages
             .iter()
-            .filter_map(|stage| Some(Definition { when: Some(by_output(stage)?), ..stage.clone() }))
+            .filter_map(|stage| {
+                let begin = stage.begin.as_ref().and_then(Condition::by_output);
+                Some(Definition { when: Some(by_output(stage)?), begin, ..stage.clone() })
+            })
             .collect();
         let names: Vec<String> = shown.iter().map(|stage| stage.name.clone()).collect();
         let mut followed = StageFile { stages: shown, ..stages.clone() };
@@ -115,13 +119,13 @@ impl Trial {
             stage.after.retain(|name| names.contains(name));
         }
         let conditions = followed.stages.iter().filter_map(|stage| stage.when.clone()).collect();
-        let feed = Feed {
-            matcher: Matcher::new(vec![followed]),
-            conditions,
-            hits: Vec::new(),
-            marks: BTreeMap::new(),
-            times: BTreeMap::new(),
+        let argv = match stages.argv.first().filter(|_| !stages.fits(argv)) {
+            Some(phrase) => phrase.split_whitespace().map(str::to_string).collect(),
+            None => argv.to_vec(),
         };
+        let mut matcher = Matcher::new(vec![followed]);
+        matcher.event(&Event { at: At(0), uncertainty_ns: Some(0), what: What::Exec { pid: 1, argv } });
+        let feed = Feed { matcher, conditions, hits: Vec::new(), marks: BTreeMap::new(), times: BTreeMap::new() };
         Trial { stages, form: Form::Unknown(Vec::new()), ended: 0, feed }
     }
 
