@@ -386,6 +386,7 @@ fn a_silent_load_shows_in_anonymous_memory() {
 fn the_first_token_of_a_program_that_prints_it_is_on_standard_output() {
     let mut launch = Launch::of("llama-cpp-cli");
     launch.event(What::FirstOutput { stream: Stream::Stderr });
+    launch.prints("main: load the model and apply lora adapter, if any");
     assert!(!launch.reached("first_response"));
     assert!(launch.event(What::FirstOutput { stream: Stream::Stdout }).reached("first_response"));
 }
