@@ -8,6 +8,7 @@ mod confine;
 mod degraded;
 mod devices;
 mod doctor;
+mod families;
 mod faults;
 mod folder;
 mod host;
