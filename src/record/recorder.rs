@@ -306,6 +306,10 @@ impl Recorder {
             let at = self.clock.start();
             self.happened(at, Some(0), What::Artifact { artifact: ArtifactId(index), found });
         }
+        if self.probes.device.devices().iter().any(|device| device.is_counted) {
+            let what = What::Present { metric: Metric::DeviceUsedBytes };
+            self.write(&Event { at: At(0), uncertainty_ns: Some(0), what });
+        }
         for text in self.meta.warnings.clone() {
             self.write(&Event {
                 at: self.clock.at(Mono::now()),

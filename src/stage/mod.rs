@@ -185,6 +185,8 @@ struct Evidence {
     no_faults: Option<String>,
     no_reads: Option<String>,
     no_device: Option<String>,
+    /// Whether device memory was looked at.
+    device: bool,
     no_anon: Option<String>,
     /// Of each condition that was asked, by its digest, the attempts and what came of the last one.
     asked: BTreeMap<String, (u64, String)>,
@@ -224,6 +226,7 @@ impl Evidence {
             no_faults: absent(Metric::MinorFaults).or_else(|| absent(Metric::MajorFaults)),
             no_reads: absent(Metric::ReadBytes),
             no_device: absent(Metric::DeviceLaunchBytes),
+            device: events.iter().any(|event| event.what == What::Present { metric: Metric::DeviceUsedBytes }),
             no_anon: absent(Metric::RssAnonBytes),
             asked: asked.collect(),
         }
@@ -342,7 +345,8 @@ impl Evidence {
                     (Status::NotApplicable, reason.clone())
                 }
                 Some(reason) => (Status::Unknown, format!("device memory is not known: {reason}")),
-                None => (Status::NotReached, format!("at no time was there {condition}")),
+                None if self.device => (Status::NotReached, format!("at no time was there {condition}")),
+                None => (Status::Unknown, "no device probe looked at device memory in this run".to_string()),
             },
             Condition::Anon(_) => match &self.no_anon {
                 Some(reason) => (Status::Unknown, format!("anonymous memory is not known: {reason}")),

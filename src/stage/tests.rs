@@ -503,7 +503,10 @@ fn a_plateau_is_a_rise_and_then_nothing() {
     assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some((120, 10)));
     assert_eq!(marked("{ device = { rise = '101 B', still = '40 ms' } }"), None);
     let (status, reason) = lack("{ device = { rise = '1 B', still = '1 s' } }", &[]);
-    assert_eq!((status, reason.contains("at no time")), (Status::NotReached, true));
+    assert_eq!((status, reason.contains("no device probe")), (Status::Unknown, true));
+    let known = What::Present { metric: Metric::DeviceUsedBytes };
+    let known = Event { at: At(1), uncertainty_ns: Some(0), what: known };
+    assert_eq!(lack("{ device = { rise = '1 B', still = '1 s' } }", &[known]).0, Status::NotReached);
     let without = |reason: &str| {
         let what = What::Absent { metric: Metric::DeviceLaunchBytes, reason: reason.to_owned() };
         let when = "{ all = [ { device = { rise = '1 B', still = '1 s' } }, { log = 'x' } ] }";
