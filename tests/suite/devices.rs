@@ -210,7 +210,9 @@ fn without_a_device_nothing_can_be_placed_and_with_one_it_was_not() {
     assert_eq!(none.text("status"), "not_applicable", "{}", none.text("reason"));
     let unused = following_a_plateau(Launch::on(ONE)).run("hold 300\n").run.stage("gpu_placed");
     assert_eq!(unused.text("status"), "not_reached", "{}", unused.text("reason"));
-    let unseen = Launch::on(&format!("{ONE}answer nvmlDeviceGetMemoryInfo NO_PERMISSION\n"));
+    let denied =
+        ["MemoryInfo", "ComputeRunningProcesses"].map(|of| format!("answer nvmlDeviceGet{of} NO_PERMISSION\n"));
+    let unseen = Launch::on(&format!("{ONE}{}", denied.concat()));
     let unseen = following_a_plateau(unseen).run("hold 50\n").run.stage("gpu_placed");
     assert_eq!(unseen.text("status"), "unknown", "{}", unseen.text("reason"));
 }

@@ -244,6 +244,8 @@ pub struct DeviceProbe {
     last_took_ns: u64,
     /// Whether a look had none because there was no new one.
     was_between: bool,
+    /// Whether there are devices that could not be opened.
+    is_blind: bool,
     buffer: Buffer,
 }
 
@@ -266,6 +268,7 @@ impl DeviceProbe {
             last: None,
             last_took_ns: u64::MAX,
             was_between: false,
+            is_blind: false,
             buffer: Buffer::new(),
         }
     }
@@ -305,6 +308,7 @@ impl DeviceProbe {
         self.devices = opened.devices;
         self.meta.sources = opened.sources;
         self.meta.reasons = opened.reasons;
+        self.is_blind = opened.is_blind;
         let visible = visible::resolve(&self.devices, &self.wishes);
         for (device, counted) in self.devices.iter_mut().zip(visible.devices) {
             device.is_counted = counted;
@@ -383,6 +387,7 @@ impl DeviceProbe {
         let node = ["/dev/nvidiactl", "/dev/kfd"].into_iter().find(|node| std::path::Path::new(node).exists());
         match node {
             Some(node) => format!("devices cannot be seen, though there is {node}: {reasons}"),
+            None if self.is_blind => format!("devices cannot be seen: {reasons}"),
             None => format!("{NO_DEVICE}: {reasons}"),
         }
     }

@@ -28,6 +28,8 @@ pub struct Library {
     /// keeps no account.
     accounts: Vec<Option<HashMap<Pid, (u64, bool)>>>,
     note: Option<String>,
+    /// Whether one could not be opened.
+    is_blind: bool,
 }
 
 impl Library {
@@ -51,11 +53,15 @@ impl Library {
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
         let driver = nvml.sys_driver_version().ok();
         let count = nvml.device_count().map_err(|error| told(&error))?;
-        let mut library = Library { devices: Vec::new(), handles: Vec::new(), accounts: Vec::new(), note: None };
+        let mut library =
+            Library { devices: Vec::new(), handles: Vec::new(), accounts: Vec::new(), note: None, is_blind: false };
         for index in 0..count.min(MOST_DEVICES) {
             match nvml.device_by_index(index) {
                 Ok(handle) => library.meet(handle, driver.as_deref()),
-                Err(error) => library.note = Some(format!("NVML: device {index} of {count}: {}", told(&error))),
+                Err(error) => {
+                    library.note = Some(format!("NVML: device {index} of {count}: {}", told(&error)));
+                    library.is_blind = true;
+                }
             }
         }
         let keeps = |handle: &Handle| handle.is_accounting_enabled().unwrap_or(false).then(HashMap::new);
@@ -95,6 +101,11 @@ impl Library {
 
     pub fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// Whether there are devices that it would not open.
+    pub fn is_blind(&self) -> bool {
+        self.is_blind
     }
 
     /// What could not be had of it.
