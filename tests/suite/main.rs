@@ -5,6 +5,7 @@ mod artifacts;
 mod cli;
 mod confine;
 mod degraded;
+mod devices;
 mod doctor;
 mod faults;
 mod folder;
