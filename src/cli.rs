@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
@@ -152,6 +153,9 @@ pub struct RunArgs {
     /// getrusage tells the launch of itself
     #[arg(long)]
     pub reset_peaks: bool,
+    /// NVIDIA's management library [default: libnvidia-ml.so.1, as the loader finds it]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub nvidia_ml: Option<PathBuf>,
     /// The launch command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
@@ -233,6 +237,7 @@ impl RunArgs {
             cgroup: matches!(self.cgroup, CgroupArg::Auto),
             reset_peaks: self.reset_peaks,
             faults: self.faults,
+            devices: Place::of(self.nvidia_ml),
             stream: Choice::from_environment(),
             argv: self.argv,
         })

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use stagemark_fixtures::models::{self, Fill};
 
+use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 
@@ -53,6 +54,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         cgroup: false,
         reset_peaks: false,
         faults: None,
+        devices: Place::default(),
         stream: Choice::Usual,
         argv,
     })

@@ -98,9 +98,9 @@ metrics! {
     PageTableBytes Gauge Bytes "page_table_bytes" {
         "Page tables, summed over processes (status, VmPTE).", "", "" }
     DeviceUsedBytes Gauge Bytes "device_used_bytes" {
-        "Memory in use on the devices.", "other users of the devices", "device_launch_bytes" }
+        "Memory in use on the devices that the launch may use (NVML; amdgpu's mem_info_vram_used).", "other users of the devices", "device_launch_bytes; of unified-memory boards, host memory" }
     DeviceLaunchBytes Gauge Bytes "device_launch_bytes" {
-        "This launch's share of device memory.", "", "device_used_bytes" }
+        "This launch's share of device memory: by the driver's list of processes, the processes' own DRM clients or KFD; where none of them can be told, device_rise_bytes (`launch_basis` in run.json says which).", "where it is the rise, other users of the devices", "device_used_bytes" }
     MinorFaults Counter Count "minor_faults" {
         "Page faults served without I/O (stat, minflt and cminflt).",
         "waited-for children", "" }
@@ -181,6 +181,9 @@ metrics! {
     MappedOtherFileBytes MarkGauge Bytes "mapped_other_file_bytes" {
         "Bytes of files other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of them in memory. Of a process whose mappings could not be read in time, its file-backed resident set stands in.",
         "pages that are not in memory", "" }
+    PresentOtherFileBytes MarkGauge Bytes "present_other_file_bytes" {
+        "Bytes of files other than the artifacts that at least one page table of the tree points at (PAGEMAP_SCAN), each once, with the kernel's own mapped pages: what the tree's file-backed resident sets hold of them, at most, since a file that shows two names counts twice. Absent where some process's tables could not be walked in time.",
+        "", "rss_file_bytes" }
     MappedShmemBytes MarkGauge Bytes "mapped_shmem_bytes" {
         "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings. Of a process whose mappings could not be read in time, its resident shared memory stands in.",
         "pages that are not in memory", "" }
@@ -211,6 +214,12 @@ metrics! {
         "Read requests that those devices completed.", "other users of the devices", "" }
     StorageBusyNs Counter Nanoseconds "storage_busy_ns" {
         "Time in which those devices had a request in flight; summed over devices.", "other users of the devices", "" }
+    DeviceRiseBytes Gauge Bytes "device_rise_bytes" {
+        "How much more memory is in use on the devices than before the exec; on each no less than 0.", "other users of the devices", "device_used_bytes" }
+    DeviceUnexplainedBytes Gauge Bytes "device_unexplained_bytes" {
+        "The part of device_rise_bytes for which no process of the launch is named.", "other users of the devices", "device_used_bytes" }
+    DeviceStaleNs Gauge Nanoseconds "device_stale_ns" {
+        "Age of the oldest part of the devices' figures when the sample was taken.", "", "" }
 }
 
 /// How many metrics there are.

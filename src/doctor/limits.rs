@@ -1,11 +1,17 @@
 //! The host's size and this process's limits, as far as they bear on measuring; devices; the notification socket.
 
+use std::time::Duration;
+
 use super::who::{Capability, Who};
 use super::{Finding, Refusal};
 use crate::host::limits::Ceiling;
 use crate::host::{Host, Roots};
+use crate::probe::device::{Device, Place, Source, open_for};
 use crate::report::units;
 use crate::watch::notify::Notify;
+
+/// How long a driver may take to answer.
+const DRIVER: Duration = Duration::from_secs(5);
 
 /// Descriptors below which a launch of many processes is looked at by opening files anew at each tick.
 const FEW: u64 = 256;
@@ -22,6 +28,8 @@ pub(super) struct Tried {
     /// What evicts pages on its own.
     pub evicts: Vec<String>,
     pub notify: Result<(), Refusal>,
+    /// The devices, and why a source has none, each; or why nobody knows.
+    pub devices: Result<(Vec<Device>, Vec<String>), String>,
 }
 
 impl Tried {
@@ -36,6 +44,13 @@ impl Tried {
             available: crate::host::condition_now(&roots).memory_available_bytes.is_some(),
             evicts: host.damon.unwrap_or_default(),
             notify: Notify::bind(None).map(drop).map_err(Refusal::from),
+            devices: open_for(Place::of(None), DRIVER).map(|(mut opened, first)| {
+                let shown = first.map(|reading| reading.devices).unwrap_or_default();
+                for (device, shown) in opened.devices.iter_mut().zip(shown) {
+                    (device.baseline_bytes, device.reason) = (shown.used, shown.reason);
+                }
+                (opened.devices, opened.reasons)
+            }),
         }
     }
 
@@ -47,8 +62,39 @@ impl Tried {
             self.descriptors(),
             self.locked(who),
             self.notify(),
-            Finding::no("devices", "devices' memory").because("this version looks at no device"),
+            self.devices(),
         ]
+    }
+
+    fn devices(&self) -> Finding {
+        let (item, figure) = ("devices", "devices' memory");
+        let (devices, reasons) = match &self.devices {
+            Ok(found) => found,
+            Err(why) => return Finding::no(item, figure).because(why.clone()),
+        };
+        let source = |source: Source| match source {
+            Source::Nvml => "NVML",
+            Source::Drm => "DRM, KFD",
+        };
+        let mut sources: Vec<&str> = devices.iter().map(|device| source(device.source)).collect();
+        sources.dedup();
+        let named = format!("{} of {}", sources.join(", "), plural(devices.len()));
+        let unread =
+            devices.iter().enumerate().find(|(_, device)| !device.is_divided && device.baseline_bytes.is_none());
+        match unread {
+            _ if devices.is_empty() => {
+                Finding::no(item, figure).because(format!("no device was found: {}", reasons.join("; "))).remedied_by([
+                    "where there is one: the driver's libnvidia-ml.so.1 where the loader finds it (containers: \
+                               NVIDIA_DRIVER_CAPABILITIES=compute,utility), or /dev/dri and /sys/class/drm",
+                ])
+            }
+            Some((index, device)) => Finding::bounded(item, figure, named).because(format!(
+                "{}: {}",
+                device.label(index),
+                device.reason.as_deref().unwrap_or("what is in use on it is not known")
+            )),
+            None => Finding::yes(item, figure, named),
+        }
     }
 
     fn memory(&self) -> Finding {
@@ -113,4 +159,8 @@ impl Tried {
                 .remedied_by(["a folder to write to: XDG_RUNTIME_DIR, TMPDIR"]),
         }
     }
+}
+
+fn plural(count: usize) -> String {
+    if count == 1 { "1 device".to_owned() } else { format!("{count} devices") }
 }

@@ -4,6 +4,7 @@ pub mod around;
 pub mod available;
 pub mod cgroup;
 pub mod counters;
+pub mod device;
 pub mod fault;
 pub mod mapping;
 pub mod pagetable;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::folder::FolderError;
 use crate::event::text_of;
+use crate::host::limit_behind;
 use crate::launch::StartError;
 use crate::probe::stream::Choice;
 use crate::stage::file::hint;
@@ -41,6 +42,8 @@ pub struct Options {
     pub reset_peaks: bool,
     /// `--faults`: one minor fault in so many is a sample.
     pub faults: Option<NonZeroU64>,
+    /// Where the devices are found: `--nvidia-ml`, and for tests the environment.
+    pub devices: crate::probe::device::Place,
     /// How the kernel's records are taken. No option of the command line.
     pub stream: Choice,
     pub argv: Vec<OsString>,
@@ -57,7 +60,7 @@ pub enum ProfileError {
     Stage(#[from] StageError),
     #[error("--until {0}")]
     Until(String),
-    #[error("cannot prepare the launch: {0}")]
+    #[error("cannot prepare the launch: {0}{limit}", limit = limit_behind(.0))]
     Io(#[from] std::io::Error),
 }
 

@@ -6,9 +6,10 @@
 //! 1. The folder and the artifacts: wrong usage and unusable paths end it here, with nothing left behind.
 //! 2. The control channel: without it nothing could be supervised, and so its failure is ours. Descriptors are held in
 //!    reserve from here on.
-//! 3. Notification socket, control group, output and its logs: what the command is given at its start.
-//! 4. Storage and pressure, whose counters need a figure from before the start.
-//! 5. Inherited perf events, last: they belong to the thread that starts the command, and their rings take many
+//! 3. What is in use on the devices, whose driver has had the time of 1 to wake.
+//! 4. Notification socket, control group, output and its logs: what the command is given at its start.
+//! 5. Storage and pressure, whose counters need a figure from before the start.
+//! 6. Inherited perf events, last: they belong to the thread that starts the command, and their rings take many
 //!    descriptors, of which some are held back for the launch's threads.
 
 use std::collections::BTreeMap;
@@ -28,20 +29,20 @@ use super::kernel::{self, Kernel};
 use super::look::Probes;
 use super::options::{Options, ProfileError};
 use super::recorder::{Recorded, Recorder, Setup};
-use super::surroundings::Surroundings;
+use super::surroundings::{self, Surroundings};
 use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
 use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
-use crate::host::{self, Host, Mounts};
+use crate::host::{self, Host, Mounts, limit_behind};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs, OwnGroup};
-use crate::metric::Metric;
 use crate::probe::around::Around;
 use crate::probe::available::AvailableProbe;
 use crate::probe::cgroup::CgroupProbe;
 use crate::probe::counters::Counters;
+use crate::probe::device::DeviceProbe;
 use crate::probe::mapping::MappingProbe;
 use crate::probe::pagetable::PageTableProbe;
 use crate::probe::process::{CounterError, ProcessProbe, memory_of_this_process};
@@ -50,7 +51,7 @@ use crate::probe::residency::ResidencyProbe;
 use crate::probe::sharing::SharingProbe;
 use crate::probe::stream::{Stream, StreamWatch};
 use crate::run::Meta;
-use crate::run::meta::{Absent, ArtifactMeta, Condition, SCHEMA};
+use crate::run::meta::{ArtifactMeta, Condition, SCHEMA};
 use crate::run::peaks::{OwnCgroup, PeaksMeta};
 use crate::run::sources::Sources;
 use crate::stage::Matcher;
@@ -59,6 +60,8 @@ use crate::watch::{self, Observed, Seen, log, notify, unseen};
 
 /// How long the first look at the artifacts may delay the launch, in all.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// How long the first look at the devices may delay the launch: drivers that nobody uses may be slow to wake.
+const BASELINE: Duration = Duration::from_secs(3);
 /// How long the end waits for output that its reader does not take.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -133,7 +136,7 @@ impl Prepared {
             until: options.until.clone().or_else(|| stages.until.clone()),
             stages,
             sources: Sources::default(),
-            absent: absent_by_design(),
+            absent: Vec::new(),
             warnings,
             exit: None,
             death: None,
@@ -143,6 +146,8 @@ impl Prepared {
             losses: Vec::new(),
             faults: None,
             storage: Vec::new(),
+            devices: Vec::new(),
+            device_probe: Default::default(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
     }
@@ -152,8 +157,13 @@ impl Prepared {
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
     launch::signals::hold();
+    // Drivers wake while the rest is prepared.
+    let devices = || DeviceProbe::begin(options.devices.clone());
+    let device = surroundings::descriptors_suffice().then(devices);
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
+    let mut device = device.unwrap_or_else(devices);
+    warnings.extend(device.baseline(BASELINE));
 
     let (sender, receiver) = channel();
     let control = Control::new()?;
@@ -231,8 +241,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if kernel.is_some() {
         tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
     }
-    let recorded =
-        kernel.as_ref().and_then(|kernel| kernel.watch(sender.clone()).map_err(|why| warnings.push(why)).ok());
+    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch().map_err(|why| warnings.push(why)).ok());
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
@@ -259,6 +268,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
             available: AvailableProbe::default(),
             sharing: SharingProbe::new(),
             ranks: RankProbe::default(),
+            device,
             cgroup,
         },
         discover,
@@ -276,6 +286,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         reset_peaks: options.reset_peaks,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
+    let recording = recording.map_err(|error| format!("its thread cannot be had: {error}{}", limit_behind(&error)));
 
     let ended = launch::supervise(&started, &mut outputs, &finals, &control, &sender);
     outputs.drain(DRAIN);
@@ -291,16 +302,17 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
     }
     drop(sender);
-    let mut recorded = recording.ok().and_then(|thread| thread.join().ok());
+    let mut recorded = recording.and_then(|thread| thread.join().map_err(|panic| cause_of(&*panic)));
     if let Some(Ok(group)) = group
         && let Err(left) = group.remove()
-        && let Some(Recorded { folder, meta }) = &mut recorded
+        && let Ok(Recorded { folder, meta }) = &mut recorded
     {
         meta.warnings.push(left.clone());
         meta.cgroup.iter_mut().for_each(|cgroup| cgroup.left = Some(left.clone()));
         folder.iter_mut().for_each(|folder| folder.meta(meta));
     }
-    let stopped = recorded.as_ref().and_then(|recorded| recorded.meta.exit.as_ref()).is_some_and(|exit| exit.stopped);
+    let exit = recorded.as_ref().ok().and_then(|recorded| recorded.meta.exit.as_ref());
+    let stopped = exit.is_some_and(|exit| exit.stopped);
     // A mistake in the reports must not cost the command its exit status; the panic has been printed.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet)));
     match ended {
@@ -308,6 +320,12 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         Ok(ended) => Ok(ended.status()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// What a thread that panicked said.
+fn cause_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    format!("it panicked: {}", said.unwrap_or("without a word"))
 }
 
 /// Descriptors to be held while the profiler opens its own, so that where they are short the launch itself has some.
@@ -319,14 +337,6 @@ fn reserve() -> Vec<File> {
 fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
     let ours = view.contains(pid);
     (ours || Path::new(&format!("/proc/{pid}")).exists()).then_some(ours)
-}
-
-/// The metrics that this version has no probe for.
-fn absent_by_design() -> Vec<Absent> {
-    let reason = "this version looks at no device";
-    [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes]
-        .map(|metric| Absent { metric, reason: reason.to_owned() })
-        .into()
 }
 
 fn now_utc() -> String {

@@ -48,7 +48,7 @@ impl Surroundings {
 
 /// Whether this may open files while the launch is being prepared. Where descriptors are short they are the launch's,
 /// and the facts are gathered once it has started.
-fn descriptors_suffice() -> bool {
+pub(super) fn descriptors_suffice() -> bool {
     getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| soft >= ENOUGH_DESCRIPTORS)
 }
 

@@ -3,6 +3,7 @@
 mod account;
 pub mod csv;
 mod death;
+mod device;
 mod eviction;
 mod faults;
 pub mod folder;

@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{account, death, eviction, faults, units, words, work};
+use super::{account, death, device, eviction, faults, units, words, work};
 
 pub(super) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -74,6 +74,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     stale_residency(&mut page, table);
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
     account::section(&mut page, run, table);
+    device::section(&mut page, run, table);
     absences(&mut page, run, table);
     super::sources::sentence(&run.meta).iter().for_each(|sentence| page.line(sentence));
     work::lines(run, table).iter().for_each(|line| page.line(line));

@@ -15,6 +15,7 @@ use crate::event::{Found, text_of};
 use crate::host::storage::Boundary;
 use crate::host::{self, ConditionNow, Host, Mounts, Roots};
 use crate::metric::Metric;
+use crate::probe::device::{Device, DeviceProbeMeta};
 use crate::probe::residency::Trust;
 use crate::stage::StageFile;
 
@@ -72,6 +73,12 @@ pub struct Meta {
     /// The devices and mounts behind the artifacts.
     #[serde(default)]
     pub storage: Vec<Boundary>,
+    /// The devices that compute; an entry's place is its id in `detail.csv`.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// How their memory was known.
+    #[serde(default)]
+    pub device_probe: DeviceProbeMeta,
 }
 
 /// One artifact of the set.

@@ -43,6 +43,8 @@ pub enum Scope {
     Artifact(ArtifactId),
     /// An entry of `run.json`'s `storage`, by its index.
     Storage(usize),
+    /// An entry of `run.json`'s `devices`, by its index.
+    Device(usize),
     /// A rank of a distributed launch, by its number: the sums over its processes.
     Rank(u32),
 }

@@ -59,8 +59,6 @@ pub enum Observed {
         bytes: u64,
     },
     Event(What),
-    /// The kernel has recorded what somebody waits for; it is to be taken where it lies.
-    Records,
     /// Somebody waits until everything before this was heard, and the sample at its mark taken: dropping it tells them.
     Barrier(OwnedFd),
 }

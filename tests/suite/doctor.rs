@@ -59,7 +59,7 @@ fn the_table_is_narrow_and_leaves_nothing_behind() {
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    assert!(text.contains("devices' memory") && text.contains("this version looks at no device"));
+    assert!(text.contains("devices' memory"));
     assert_eq!(temporary.read_dir().unwrap().count(), 0);
     assert_eq!(open.path().read_dir().unwrap().count(), 2, "the program, and the folder for temporary files");
     assert_eq!(finish(stagemark().args(["doctor", "--loud"])).status.code(), Some(2));

@@ -128,7 +128,7 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
     let foot = scene::HEIGHT - 30 - footnotes.len() as i32 * 32;
     let axis_bottom = foot - 62;
     let list_bottom = 136 + list;
-    let panels = Panel::stack(list_bottom, band, axis_bottom);
+    let panels = Panel::stack(list_bottom, band, axis_bottom, panels::has_devices(&shown));
 
     // Lines lie over the panels' data, and under their notes.
     let drawn = panels::draw(&mut scene, &shown, table, &axis, &panels);

@@ -1,4 +1,4 @@
-//! The panels: payload, resident set, faults, reads.
+//! The panels: payload, devices' memory where there is any, resident set, faults, reads.
 
 use super::scale::{Quantity, TimeAxis, ValueAxis};
 use super::scene::{Colour, Point, Scene, Side, Text};
@@ -8,6 +8,7 @@ use crate::account::{StageRow, StageTable};
 use crate::metric::{Metric, Values};
 use crate::report::text::{elide, plain};
 use crate::report::units;
+use crate::run::Scope;
 
 /// The picture's colours, after Okabe and Ito.
 pub struct Palette;
@@ -53,11 +54,15 @@ impl Panel {
         Panel { header, top, bottom }
     }
 
-    /// Four panels between two heights, the first ones higher, as they tell most. The marks' labels stand in a band
-    /// between the first one's header and its data.
-    pub fn stack(top: i32, band: i32, bottom: i32) -> Vec<Panel> {
-        let shares = [(40, band), (28, 0), (16, 0), (16, 0)];
-        let room = bottom - top - band - 4 * HEADER - 3 * 8;
+    /// Four panels between two heights, the first ones higher, as they tell most, and one more below the first with
+    /// devices. The marks' labels stand in a band between the first one's header and its data.
+    pub fn stack(top: i32, band: i32, bottom: i32, with_devices: bool) -> Vec<Panel> {
+        let shares: &[(i32, i32)] = match with_devices {
+            false => &[(40, band), (28, 0), (16, 0), (16, 0)],
+            true => &[(32, band), (22, 0), (22, 0), (12, 0), (12, 0)],
+        };
+        let count = shares.len() as i32;
+        let room = bottom - top - band - count * HEADER - (count - 1) * 8;
         let mut y = top;
         shares
             .iter()
@@ -95,9 +100,14 @@ pub struct Drawn {
 pub fn draw(scene: &mut Scene, shown: &Shown, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) -> Drawn {
     let mut notes = Vec::new();
     let payload = payload(scene, shown, table, axis, panels[0], &mut notes);
-    resident_set(scene, shown, table, axis, panels[1], &mut notes);
-    rates(scene, shown, axis, panels[2], &FAULTS, &mut notes);
-    rates(scene, shown, axis, panels[3], &READS, &mut notes);
+    let mut rest = panels[1..].iter().copied();
+    let mut next = || rest.next().unwrap_or(panels[0]);
+    if has_devices(shown) {
+        devices(scene, shown, axis, next(), &mut notes);
+    }
+    resident_set(scene, shown, table, axis, next(), &mut notes);
+    rates(scene, shown, axis, next(), &FAULTS, &mut notes);
+    rates(scene, shown, axis, next(), &READS, &mut notes);
     Drawn { payload, notes }
 }
 
@@ -242,6 +252,76 @@ fn resident_set(
         (RssShmemBytes, "shared memory"),
     ];
     absent(scene, notes, shown, panel, &names);
+}
+
+/// Whether there is device memory to show.
+pub fn has_devices(shown: &Shown) -> bool {
+    let known = |values: &Values| values.get(Metric::DeviceUsedBytes).or(values.get(Metric::DeviceLaunchBytes));
+    shown.run.meta.devices.iter().any(|device| device.is_counted)
+        && shown.samples.iter().any(|sample| known(&sample.values).is_some())
+}
+
+/// Colours of devices, in their order, and again from the first.
+const DEVICES: [Colour; 5] = [Palette::BLUE, Palette::VERMILION, Palette::ORANGE, Palette::PURPLE, Palette::INK];
+
+/// Device memory: of one device what is in use and the launch's share of it, of several what is in use on each.
+fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
+    use Metric::{DeviceLaunchBytes, DeviceUsedBytes};
+    let counted: Vec<usize> = shown
+        .run
+        .meta
+        .devices
+        .iter()
+        .enumerate()
+        .filter(|(_, device)| device.is_counted)
+        .map(|(index, _)| index)
+        .collect();
+    // A sample between two answers of a driver has none: it is no gap.
+    let some = |metric: Metric| {
+        let known: Vec<_> =
+            shown.samples.iter().filter(|sample| sample.values.get(metric).is_some()).cloned().collect();
+        series::stretches(&known, |values| values.get(metric))
+    };
+    let share = if counted.len() == 1 { some(DeviceLaunchBytes) } else { Vec::new() };
+    let lines: Vec<(usize, Vec<Stretch>)> = match counted.as_slice() {
+        [one] => vec![(*one, some(DeviceUsedBytes))],
+        several => several.iter().map(|index| (*index, vec![of_device(shown, *index)])).collect(),
+    };
+    let lines: Vec<(usize, Vec<Stretch>)> =
+        lines.into_iter().filter(|(_, line)| line.iter().any(|stretch| !stretch.is_empty())).collect();
+    let largest = lines.iter().map(|(_, line)| series::largest(line)).fold(series::largest(&share), f64::max);
+    let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
+    grid(scene, axis, &scale, !(share.is_empty() && lines.is_empty()));
+    fill(scene, axis, &scale, &share, straight, Palette::GREEN);
+    let mut keys = Vec::new();
+    for ((index, line), colour) in lines.iter().zip(DEVICES.iter().cycle()) {
+        stroke(scene, axis, &scale, line, straight, *colour, 3);
+        if keys.len() < DEVICES.len() {
+            let text = match counted.len() {
+                1 => "in use".to_owned(),
+                _ => format!("device {index}"),
+            };
+            keys.push(Key { looks: Looks::Line(*colour), text });
+        }
+    }
+    if !share.is_empty() {
+        keys.push(Key { looks: Looks::Fill(Palette::GREEN), text: none_or("the launch's", &share) });
+    }
+    let title = match counted.len() {
+        1 => "Device memory".to_owned(),
+        count if count > DEVICES.len() => format!("Device memory in use, each of {count} devices"),
+        _ => "Device memory in use, each device".to_owned(),
+    };
+    header(scene, panel, &title, keys);
+    if counted.len() == 1 {
+        absent(scene, notes, shown, panel, &[(DeviceUsedBytes, "in use"), (DeviceLaunchBytes, "the launch's share")]);
+    }
+}
+
+/// What is in use on one device, as `detail.csv` has it.
+fn of_device(shown: &Shown, index: usize) -> Stretch {
+    let own = shown.run.details.iter().filter(|row| row.scope == Scope::Device(index) && row.metric == "used_bytes");
+    own.map(|row| (row.at.0, row.value as f64)).collect()
 }
 
 /// A panel of two rates: one as an area, one as a line over it.

@@ -7,7 +7,7 @@ use crate::sample::Sample;
 use crate::stage::is_over;
 
 /// What the panels draw: of these no peak may be lost.
-const DRAWN: [Metric; 11] = [
+const DRAWN: [Metric; 13] = [
     Metric::PayloadBytes,
     Metric::MappedPayloadBytes,
     Metric::ResidentPayloadBytes,
@@ -15,6 +15,8 @@ const DRAWN: [Metric; 11] = [
     Metric::RssAnonBytes,
     Metric::RssFileBytes,
     Metric::RssShmemBytes,
+    Metric::DeviceUsedBytes,
+    Metric::DeviceLaunchBytes,
     Metric::MinorFaults,
     Metric::MajorFaults,
     Metric::RcharBytes,

@@ -1,0 +1,178 @@
+//! NVIDIA's devices, by its management library, loaded at run time. It makes no CUDA context.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::{Device as Handle, Nvml};
+
+use super::share::Listed;
+use super::{Device, Shown, Vendor};
+
+/// What the loader finds by itself, in this order.
+const USUAL: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+/// More devices, instances and processes than this are not looked at.
+const MOST_DEVICES: u32 = 256;
+const MOST_PROCESSES: usize = 65_536;
+
+/// The library, open. It is never shut down: a process that ends has nothing to give back, and a shutdown that hangs
+/// would hold its end.
+pub struct Library {
+    devices: Vec<Device>,
+    handles: Vec<Handle<'static>>,
+    note: Option<String>,
+}
+
+impl Library {
+    /// Loads it from `path`, or where the loader finds it.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, or what it said.
+    pub fn open(path: Option<&Path>) -> Result<Library, String> {
+        let nvml = match path {
+            Some(path) => init(path.as_os_str()).map_err(|error| told(&error))?,
+            None => USUAL
+                .iter()
+                .fold(Err(NvmlError::NotFound), |found: Result<Nvml, NvmlError>, name| match found {
+                    // Another name helps where the file was not there, and nowhere else.
+                    Err(NvmlError::NotFound | NvmlError::LibloadingError(_)) => init(OsStr::new(name)),
+                    found => found,
+                })
+                .map_err(|error| told(&error))?,
+        };
+        let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+        let driver = nvml.sys_driver_version().ok();
+        let count = nvml.device_count().map_err(|error| told(&error))?;
+        let mut library = Library { devices: Vec::new(), handles: Vec::new(), note: None };
+        for index in 0..count.min(MOST_DEVICES) {
+            match nvml.device_by_index(index) {
+                Ok(handle) => library.meet(handle, driver.as_deref()),
+                Err(error) => library.note = Some(format!("NVML: device {index} of {count}: {}", told(&error))),
+            }
+        }
+        if count == 0 {
+            library.note = Some("NVML: it knows of no device".to_owned());
+        }
+        Ok(library)
+    }
+
+    fn meet(&mut self, handle: Handle<'static>, driver: Option<&str>) {
+        let place = self.devices.len();
+        let mut device = described(&handle);
+        device.driver = driver.map(|version| format!("nvidia {version}"));
+        let instances: Vec<Handle<'static>> = match handle.mig_mode() {
+            Ok(mode) if mode.current != 0 => {
+                let most = handle.mig_device_count().unwrap_or(0).min(MOST_DEVICES);
+                (0..most).filter_map(|index| handle.mig_device_by_index(index).ok()).collect()
+            }
+            _ => Vec::new(),
+        };
+        device.is_divided = !instances.is_empty();
+        let parent = device.clone();
+        self.devices.push(device);
+        self.handles.push(handle);
+        for instance in instances {
+            let own = described(&instance);
+            self.devices.push(Device {
+                parent: Some(place),
+                pci: parent.pci.clone(),
+                driver: parent.driver.clone(),
+                ..own
+            });
+            self.handles.push(instance);
+        }
+    }
+
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// What could not be had of it.
+    pub fn note(&self) -> Option<String> {
+        self.note.clone()
+    }
+
+    /// What is in use on each device.
+    pub fn memory(&mut self) -> Vec<Shown> {
+        let shown = |handle: &Handle| match handle.memory_info() {
+            Ok(memory) => Shown { used: Some(memory.used), free: Some(memory.free), ..Shown::default() },
+            Err(error) => Shown { reason: Some(format!("NVML: {}", told(&error))), ..Shown::default() },
+        };
+        self.handles.iter().map(shown).collect()
+    }
+
+    /// Adds who has how much, and how busy each device is.
+    pub fn processes(&mut self, shown: &mut [Shown]) {
+        for (handle, shown) in self.handles.iter().zip(shown) {
+            let listed = handle.running_compute_processes().map(|mut listed| {
+                // Few launches draw, and not every device can.
+                listed.extend(handle.running_graphics_processes().unwrap_or_default());
+                listed.truncate(MOST_PROCESSES);
+                listed.into_iter().map(one).collect()
+            });
+            shown.processes = Some(listed.map_err(|error| format!("NVML: its processes: {}", told(&error))));
+            shown.busy_percent = handle.utilization_rates().ok().map(|busy| busy.gpu);
+        }
+    }
+}
+
+fn init(path: &OsStr) -> Result<Nvml, NvmlError> {
+    Nvml::builder().lib_path(path).init()
+}
+
+fn described(handle: &Handle) -> Device {
+    let memory = handle.memory_info();
+    Device {
+        uuid: handle.uuid().ok(),
+        name: handle.name().map(|name| name.chars().take(128).collect()).unwrap_or_default(),
+        pci: handle.pci_info().ok().map(|pci| pci.bus_id.to_ascii_lowercase()),
+        total_bytes: memory.as_ref().ok().map(|memory| memory.total),
+        // Boards whose device shares the host's memory have none of their own to tell of.
+        is_unified: matches!(memory, Err(NvmlError::NotSupported)),
+        ..Device::of(Vendor::Nvidia)
+    }
+}
+
+fn one(process: ProcessInfo) -> Listed {
+    let bytes = match process.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(bytes),
+        UsedGpuMemory::Unavailable => None,
+    };
+    Listed { pid: process.pid, bytes }
+}
+
+/// An error in words.
+fn told(error: &NvmlError) -> String {
+    match error {
+        NvmlError::LibloadingError(_) => {
+            // The loader's own text names the file.
+            let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+            text.chars().take(300).collect()
+        }
+        NvmlError::NotSupported => "not supported on this device".to_owned(),
+        NvmlError::GpuLost => "the device is lost: it has fallen off the bus, or is otherwise out of reach".to_owned(),
+        error => error.to_string().chars().take(300).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_library_it_says_which_file_is_missing() {
+        let why = Library::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).err().unwrap_or_default();
+        assert!(why.contains("/nowhere/libnvidia-ml.so.1"), "{why}");
+    }
+
+    #[test]
+    fn what_is_no_such_library_is_no_failure() {
+        let why = Library::open(Some(Path::new("/proc/self/exe"))).err().unwrap_or_default();
+        assert!(!why.is_empty());
+        let why = Library::open(Some(Path::new("libc.so.6"))).err().unwrap_or_default();
+        assert!(why.contains("nvmlInit"), "{why}");
+    }
+}

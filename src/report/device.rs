@@ -1,0 +1,159 @@
+//! Device memory for a terminal: at each stage, its peak on the way and what stays, and beside it what the files hold.
+
+use crate::account::{StageRow, StageTable, reason_of_absence};
+use crate::clock::At;
+use crate::metric::Metric;
+use crate::probe::device::Basis;
+use crate::run::Run;
+use crate::stage::is_over;
+
+use super::terminal::{ABSENT, Page};
+use super::text::{elide, padded, plain};
+use super::units;
+
+/// Columns of the stages' names.
+const NAME: usize = 44;
+/// Columns of a figure.
+const FIGURE: usize = 10;
+/// A rise for which nobody is named, from which on it is worth a word.
+const UNEXPLAINED: u64 = 64 << 20;
+/// From so much of the payload to so much, in parts of a thousand, a rise may be the payload as it is stored.
+const AS_STORED: std::ops::RangeInclusive<u128> = 950..=1_200;
+
+const USED: [Metric; 3] = [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes, Metric::DeviceRiseBytes];
+
+/// What the devices' section says; nothing on a host without one.
+pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
+    if run.meta.devices.is_empty() {
+        return;
+    }
+    page.blank();
+    let known = |row: &StageRow| USED.iter().any(|metric| row.values.get(*metric).is_some());
+    if table.reached().any(known) {
+        stages(page, table);
+        basis(page, run, table);
+        peak(page, run, table);
+        representation(page, run, table);
+    } else {
+        let at = table.last_stage_reached().and_then(|row| row.sampled.or(row.at())).unwrap_or(At(i64::MAX));
+        let why = reason_of_absence(run, Metric::DeviceUsedBytes, at).unwrap_or("no reason recorded");
+        page.line(&format!("Device memory is not known: {}.", plain(why)));
+    }
+    for (index, device) in run.meta.devices.iter().enumerate() {
+        if device.is_counted && device.is_unified {
+            page.line(&format!(
+                "{} uses the host's memory: what it has is in the host account already, and is not to be added to it.",
+                plain(&device.label(index))
+            ));
+        }
+    }
+    run.meta.device_probe.notes.iter().for_each(|note| page.line(&plain(note)));
+}
+
+fn stages(page: &mut Page, table: &StageTable) {
+    let mut line = |name: &str, cells: [String; 3]| {
+        let cells: String = cells.iter().map(|cell| format!(" {cell:>FIGURE$}")).collect();
+        page.raw(&format!("{}{cells}", padded(&elide(name, NAME), NAME)));
+    };
+    line("device memory at", ["in use", "launch's", "rise"].map(str::to_owned));
+    for row in table.reached() {
+        let cells = USED.map(|metric| row.values.get(metric).map_or_else(|| ABSENT.to_owned(), units::bytes));
+        line(&format!("  {}", plain(&row.outcome.stage)), cells);
+    }
+}
+
+fn basis(page: &mut Page, run: &Run, table: &StageTable) {
+    let probe = &run.meta.device_probe;
+    match probe.launch_basis {
+        Some(Basis::Processes) => {
+            page.line("The launch's share is what its processes are named for; the rise is since before the start.");
+        }
+        Some(Basis::Rise) => {
+            let why = probe.basis_reason.as_ref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
+            page.line(&format!(
+                "The launch's share is the rise since before the start, whoever took it, for its processes cannot be told \
+                 apart{why}."
+            ));
+        }
+        None => {}
+    }
+    let last = table.last_stage_reached();
+    if let Some(bytes) = last.and_then(|row| row.values.get(Metric::DeviceUnexplainedBytes))
+        && bytes > UNEXPLAINED
+    {
+        page.line(&format!(
+            "{} of the rise is named for no process of the launch: the driver's own, or other programs'.",
+            units::bytes(bytes)
+        ));
+    }
+}
+
+/// The figure that a run has of the launch: its share, or else the rise, or else what is in use.
+fn best(row: &StageRow) -> Option<(Metric, &'static str)> {
+    let words = [
+        (Metric::DeviceLaunchBytes, "the launch's device memory"),
+        (Metric::DeviceRiseBytes, "the rise of device memory"),
+        (Metric::DeviceUsedBytes, "device memory in use"),
+    ];
+    words.into_iter().find(|(metric, _)| row.values.get(*metric).is_some())
+}
+
+/// The last value known after the stopping event while the launch was there.
+pub(super) fn steady(run: &Run, table: &StageTable, metric: Metric) -> Option<u64> {
+    let stop = table.stopping_row()?.at()?;
+    let after = run.samples.iter().rev().take_while(|sample| sample.t > stop);
+    after.filter(|sample| !is_over(sample)).find_map(|sample| sample.values.get(metric))
+}
+
+fn peak(page: &mut Page, run: &Run, table: &StageTable) {
+    let Some(last) = table.last_stage_reached() else { return };
+    let Some((metric, what)) = best(last) else { return };
+    let Some(low) = last.peak(metric).and_then(|peak| peak.low) else { return };
+    let every = run.meta.device_probe.mean_interval_ns.map(units::duration);
+    let every = every.map(|every| format!(", a reading every {every}")).unwrap_or_default();
+    let mut text =
+        format!("Largest sample of {what} up to {}: {}{every}", plain(&last.outcome.stage), units::bytes(low));
+    match steady(run, table, metric) {
+        Some(steady) if steady < low => text.push_str(&format!(
+            "; steady after it {}, so that loading took {} more for a while",
+            units::bytes(steady),
+            units::bytes(low - steady)
+        )),
+        Some(steady) => text.push_str(&format!("; steady after it {}", units::bytes(steady))),
+        None => {}
+    }
+    page.line(&format!("{text}."));
+}
+
+/// The files' payload as it is stored beside what the devices came to hold.
+fn representation(page: &mut Page, run: &Run, table: &StageTable) {
+    let Some(last) = table.last_stage_reached() else { return };
+    let payload: Option<u64> = run.meta.artifacts.iter().map(|artifact| artifact.payload_bytes).sum();
+    let Some(payload) = payload.filter(|payload| *payload > 0) else { return };
+    let Some((metric, what)) = best(last).filter(|(metric, _)| *metric != Metric::DeviceUsedBytes) else { return };
+    let Some(now) = last.values.get(metric).filter(|now| *now > 0) else { return };
+    let mut dtypes: std::collections::BTreeMap<&str, u64> = Default::default();
+    for (dtype, bytes) in run.meta.artifacts.iter().flat_map(|artifact| &artifact.bytes_by_dtype) {
+        *dtypes.entry(dtype.as_ref()).or_insert(0) += bytes;
+    }
+    let mut dtypes: Vec<(&str, u64)> = dtypes.into_iter().collect();
+    dtypes.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let named: Vec<String> =
+        dtypes.iter().take(4).map(|(dtype, bytes)| format!("{} {}", plain(dtype), units::bytes(*bytes))).collect();
+    let per_mille = u128::from(now) * 1_000 / u128::from(payload);
+    let verdict = match per_mille {
+        ratio if AS_STORED.contains(&ratio) => "as much as the payload as it is stored, and what contexts take, may be",
+        ratio if ratio < *AS_STORED.start() => {
+            "less than the payload as it is stored: another representation, or not all of it was copied"
+        }
+        _ => "more than the payload as it is stored: a wider representation, caches and workspace beside it, or copies",
+    };
+    page.line(&format!(
+        "The files store {}; {what} at {} is {}, {}.{:02} times that: {verdict}.",
+        named.join(", "),
+        plain(&last.outcome.stage),
+        units::bytes(now),
+        per_mille / 1_000,
+        per_mille % 1_000 / 10
+    ));
+}
