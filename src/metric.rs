@@ -218,6 +218,10 @@ metrics! {
         "How much more memory is in use on the devices than before the exec; on each no less than 0.", "other users of the devices", "device_used_bytes" }
     DeviceUnexplainedBytes Gauge Bytes "device_unexplained_bytes" {
         "The part of device_rise_bytes for which no process of the launch is named.", "other users of the devices", "device_used_bytes" }
+    DevicePeakLowBytes HighWater Bytes "device_peak_low_bytes" {
+        "The most device memory that one process of the launch ever had on one device (NVML accounting mode, where that is on).", "", "device_launch_bytes" }
+    DevicePeakHighBytes HighWater Bytes "device_peak_high_bytes" {
+        "The same, summed over processes and devices, as if each had had its most at one time.", "", "device_launch_bytes" }
     DeviceStaleNs Gauge Nanoseconds "device_stale_ns" {
         "Age of the oldest part of the devices' figures when the sample was taken.", "", "" }
 }

@@ -28,6 +28,12 @@
 //! Anonymous, file-backed and shared memory are parts of the resident set, and have no marks of their own: their low is
 //! the largest sample, and their high is the whole's.
 //!
+//! # Devices
+//!
+//! Of the launch's device memory NVML's accounting mode has each process's most on each device, the driver's own figure:
+//! with one process it is the peak, with several the largest is a low and their sum a high. Without it the peak is the
+//! largest sample.
+//!
 //! # The control group
 //!
 //! `cgroup_peak_bytes` is the kernel's own and exact: low and high are both it, in an interval in which it rose; in
@@ -104,6 +110,14 @@ fn bounding(metric: Metric) -> Option<Bounding> {
         RssBytes => resident,
         RssAnonBytes | RssFileBytes | RssShmemBytes => part(resident),
         CgroupBytes => charged,
+        // Accounting mode's marks are never reset: since the start they bound what was reached since.
+        DeviceLaunchBytes => Bounding {
+            low: Some(DevicePeakLowBytes),
+            high: DevicePeakHighBytes,
+            span_low: None,
+            span_high: DevicePeakHighBytes,
+            exact: false,
+        },
         CgroupAnonBytes | CgroupFileBytes => part(charged),
         _ => return None,
     })

@@ -109,6 +109,7 @@ fn peak(page: &mut Page, run: &Run, table: &StageTable) {
     let Some(last) = table.last_stage_reached() else { return };
     let Some((metric, what)) = best(last) else { return };
     let Some(low) = last.peak(metric).and_then(|peak| peak.low) else { return };
+    let high = last.peak(metric).and_then(|peak| peak.high);
     let every = run.meta.device_probe.mean_interval_ns.map(units::duration);
     let every = every.map(|every| format!(", a reading every {every}")).unwrap_or_default();
     let mut text =
@@ -121,6 +122,9 @@ fn peak(page: &mut Page, run: &Run, table: &StageTable) {
         )),
         Some(steady) => text.push_str(&format!("; steady after it {}", units::bytes(steady))),
         None => {}
+    }
+    if let Some(high) = high {
+        text.push_str(&format!("; by the driver's accounting at most {}", units::bytes(high)));
     }
     page.line(&format!("{text}."));
 }

@@ -177,3 +177,13 @@ fn the_picture_and_the_table_show_it() {
     let text = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(text.contains("device memory at") && text.contains("2.39 GiB"), "{text}");
 }
+
+#[test]
+fn accounting_mode_bounds_the_peak_that_no_sample_has() {
+    let ran = Launch::on(&format!("{ONE}accounting on\n"))
+        .run("device allocate A 0 1G\ndevice allocate B 0 4G\ndevice free B\nhold 200\nmark placed\n");
+    let placed = ran.run.stage("placed");
+    assert_eq!(placed.known("device_launch_bytes"), GIB + 400 * MIB);
+    assert_eq!(placed.known("peak_device_launch_bytes_high"), 5 * GIB + 400 * MIB);
+    assert_ne!(placed.text("peak_device_launch_bytes_basis"), "sampled");
+}

@@ -148,6 +148,8 @@ pub struct Shown {
     pub processes: Option<Result<Vec<Listed>, String>>,
     /// What the launch's own processes hold by the kernel's files, where there are such: nobody need be told apart.
     pub own: Option<Vec<(Pid, u64)>>,
+    /// The most that each process of the launch had, where the driver keeps account of it.
+    pub accounted: Option<Vec<(Pid, u64)>>,
     /// Of its time, parts of a hundred in which it computed.
     pub busy_percent: Option<u32>,
 }
@@ -177,18 +179,25 @@ pub enum FigureOf {
 }
 
 /// The metrics.
-const METRICS: [Metric; 5] = [
+const METRICS: [Metric; 7] = [
     Metric::DeviceUsedBytes,
     Metric::DeviceLaunchBytes,
     Metric::DeviceRiseBytes,
     Metric::DeviceUnexplainedBytes,
     Metric::DeviceStaleNs,
+    Metric::DevicePeakLowBytes,
+    Metric::DevicePeakHighBytes,
 ];
+
+/// How the reason begins on a host without a device.
+pub const NO_DEVICE: &str = "no device was found";
+/// … and where the launch is left none.
+pub const NO_VISIBLE_DEVICE: &str = "the launch may use none of the devices";
 
 /// A driver that has not answered for so long is said to be silent.
 const SILENT_NS: u64 = 500_000_000;
 /// At a mark an answer is waited for this long, where the last one took less.
-const AT_MARK: Duration = Duration::from_millis(2);
+const AT_MARK: Duration = Duration::from_millis(10);
 
 /// Where the devices are found.
 #[derive(Clone, Debug, Default)]
@@ -321,7 +330,8 @@ impl DeviceProbe {
                 known.members.insert(process.key.pid);
                 continue;
             }
-            let status = ProcFile::once(process.key.pid, "status", &mut self.buffer).ok();
+            let mut status = ProcFile::of(process.key.pid, "status");
+            let status = status.read(&mut self.buffer).ok();
             known.add(process.key.pid, &status.map(namespaces).unwrap_or_default());
         }
         known.ended.extend(before.members.iter().filter(|pid| !known.members.contains(pid)));
@@ -362,9 +372,12 @@ impl DeviceProbe {
     }
 
     fn why_none(&self) -> String {
-        match self.meta.reasons.as_slice() {
-            [] => "no device was found".to_owned(),
-            reasons => format!("no device was found: {}", reasons.join("; ")),
+        let reasons = self.meta.reasons.join("; ");
+        // Nodes that only such a driver makes.
+        let node = ["/dev/nvidiactl", "/dev/kfd"].into_iter().find(|node| std::path::Path::new(node).exists());
+        match node {
+            Some(node) => format!("devices cannot be seen, though there is {node}: {reasons}"),
+            None => format!("{NO_DEVICE}: {reasons}"),
         }
     }
 
@@ -385,6 +398,7 @@ impl DeviceProbe {
         let mut rise = Sum::default();
         let mut share = Sum::default();
         let mut unexplained = Sum::default();
+        let (mut most, mut most_sum) = (0, Sum::default());
         let mut basis = Basis::Processes;
         let mut basis_reason = None;
         let mut share_asked = true;
@@ -437,6 +451,9 @@ impl DeviceProbe {
             if !device.is_counted {
                 continue;
             }
+            let account = shown.accounted.as_ref().ok_or("accounting mode is off (nvidia-smi -am 1 turns it on)");
+            most_sum.add(&label, account.map(|all| all.iter().map(|(_, bytes)| bytes).sum()).map_err(str::to_owned));
+            most = shown.accounted.iter().flatten().map(|(_, bytes)| *bytes).fold(most, u64::max);
             used.add(&label, shown.used.ok_or_else(|| shown.reason.clone().unwrap_or_else(|| "not known".to_owned())));
             match (&of_launch, &named) {
                 (Some(of_launch), Some(named)) => {
@@ -461,6 +478,20 @@ impl DeviceProbe {
             if told.values.get(Metric::DeviceLaunchBytes).is_some() {
                 self.meta.launch_basis = self.meta.launch_basis.max(Some(basis));
             }
+            match &basis_reason {
+                // What the numbers mean is not known there.
+                Some(why) => most_sum.reason = Some(why.clone()),
+                None if most_sum.parts > 0 && most_sum.reason.is_none() => {
+                    told.values.set(Metric::DevicePeakLowBytes, most);
+                }
+                None => {}
+            }
+            if told.values.get(Metric::DevicePeakLowBytes).is_none()
+                && let Some(why) = &most_sum.reason
+            {
+                told.absences.push((Metric::DevicePeakLowBytes, why.clone()));
+            }
+            most_sum.enter(Metric::DevicePeakHighBytes, &mut told);
             if basis_reason.is_some() {
                 self.meta.basis_reason = basis_reason;
             }
@@ -512,7 +543,7 @@ impl Sum {
 
     fn enter(self, metric: Metric, told: &mut Reading) {
         match self {
-            Sum { parts: 0, .. } => told.absences.push((metric, "the launch may use none of the devices".to_owned())),
+            Sum { parts: 0, .. } => told.absences.push((metric, NO_VISIBLE_DEVICE.to_owned())),
             Sum { reason: Some(why), .. } => told.absences.push((metric, why)),
             Sum { bytes, .. } => told.values.set(metric, bytes),
         }

@@ -1,5 +1,6 @@
 //! NVIDIA's devices, by its management library, loaded at run time. It makes no CUDA context.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use nvml_wrapper::{Device as Handle, Nvml};
 
 use super::share::Listed;
 use super::{Device, Shown, Vendor};
+use crate::event::Pid;
 
 /// What the loader finds by itself, in this order.
 const USUAL: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
@@ -22,6 +24,9 @@ const MOST_PROCESSES: usize = 65_536;
 pub struct Library {
     devices: Vec<Device>,
     handles: Vec<Handle<'static>>,
+    /// Beside each, the most that each process of the launch had, and whether that is its last; `None` where the device
+    /// keeps no account.
+    accounts: Vec<Option<HashMap<Pid, (u64, bool)>>>,
     note: Option<String>,
 }
 
@@ -46,13 +51,15 @@ impl Library {
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
         let driver = nvml.sys_driver_version().ok();
         let count = nvml.device_count().map_err(|error| told(&error))?;
-        let mut library = Library { devices: Vec::new(), handles: Vec::new(), note: None };
+        let mut library = Library { devices: Vec::new(), handles: Vec::new(), accounts: Vec::new(), note: None };
         for index in 0..count.min(MOST_DEVICES) {
             match nvml.device_by_index(index) {
                 Ok(handle) => library.meet(handle, driver.as_deref()),
                 Err(error) => library.note = Some(format!("NVML: device {index} of {count}: {}", told(&error))),
             }
         }
+        let keeps = |handle: &Handle| handle.is_accounting_enabled().unwrap_or(false).then(HashMap::new);
+        library.accounts = library.handles.iter().map(keeps).collect();
         if count == 0 {
             library.note = Some("NVML: it knows of no device".to_owned());
         }
@@ -104,9 +111,10 @@ impl Library {
         self.handles.iter().map(shown).collect()
     }
 
-    /// Adds who has how much, and how busy each device is.
-    pub fn processes(&mut self, shown: &mut [Shown]) {
-        for (handle, shown) in self.handles.iter().zip(shown) {
+    /// Adds who has how much, the most that each of `pids` ever had, and how busy each device is.
+    pub fn processes(&mut self, pids: &[Pid], shown: &mut [Shown]) {
+        for ((handle, account), shown) in self.handles.iter().zip(&mut self.accounts).zip(shown) {
+            shown.accounted = account.as_mut().map(|account| accounted(handle, account, pids));
             let listed = handle.running_compute_processes().map(|mut listed| {
                 // Few launches draw, and not every device can.
                 listed.extend(handle.running_graphics_processes().unwrap_or_default());
@@ -117,6 +125,21 @@ impl Library {
             shown.busy_percent = handle.utilization_rates().ok().map(|busy| busy.gpu);
         }
     }
+}
+
+/// Asks for the most that each process had, the last time when it has ended.
+fn accounted(handle: &Handle, account: &mut HashMap<Pid, (u64, bool)>, pids: &[Pid]) -> Vec<(Pid, u64)> {
+    let known: Vec<Pid> = account.iter().filter(|(_, (_, is_last))| !is_last).map(|(pid, _)| *pid).collect();
+    for pid in pids.iter().copied().filter(|pid| !account.contains_key(pid)).chain(known).collect::<Vec<_>>() {
+        let Ok(number) = u32::try_from(pid) else { continue };
+        // One that never had any is not there.
+        let Ok(stats) = handle.accounting_stats_for(number) else { continue };
+        if let Some(most) = stats.max_memory_usage {
+            let known = account.entry(pid).or_insert((0, false));
+            *known = (known.0.max(most), !stats.is_running);
+        }
+    }
+    account.iter().map(|(pid, (most, _))| (*pid, *most)).collect()
 }
 
 fn init(path: &OsStr) -> Result<Nvml, NvmlError> {

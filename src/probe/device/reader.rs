@@ -166,7 +166,7 @@ impl Drivers {
         if due || request.closely {
             self.dear_at = Some(cheap);
             if let Some(nvml) = &mut self.nvml {
-                nvml.processes(&mut devices[..count]);
+                nvml.processes(&request.pids, &mut devices[..count]);
             }
             self.drm.processes(&request.pids, &mut devices[count..]);
             self.dear_ns = Mono::now().since(cheap);
