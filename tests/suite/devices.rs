@@ -1,6 +1,8 @@
 //! Device memory, by a library that stands in for NVIDIA's and answers by a script, and by files of a kernel that
 //! never was.
 
+mod live;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
