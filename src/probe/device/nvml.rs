@@ -88,9 +88,10 @@ impl Library {
         self.devices.push(device);
         self.handles.push(handle);
         for instance in instances {
-            let own = described(&instance);
+            let (own, ids) = (described(&instance), crate::sys::nvml::instance_of(&instance));
             self.devices.push(Device {
                 parent: Some(place),
+                instance: ids.map(|(gpu, compute)| format!("{gpu}/{compute}")),
                 pci: parent.pci.clone(),
                 driver: parent.driver.clone(),
                 ..own
