@@ -311,7 +311,7 @@ fn the_kernels_own_files_tell_of_other_devices() {
     let mut bench = Bench::of(ONE);
     bench.library = "/nowhere/libnvidia-ml.so.1".into();
     let root = bench.scratch.path().join("machine");
-    unpack(include_str!("../../fixtures/host/devices.txt"), &root);
+    unpack(include_str!("../../../fixtures/host/devices.txt"), &root);
     let (sys, proc) = (root.join("sys"), root.join("proc"));
     let bench = bench.with("STAGEMARK_SYSFS", sys.to_str().unwrap()).with("STAGEMARK_PROC", proc.to_str().unwrap());
     // The launch itself puts what its descriptors say into the recorded tree: nobody else knows its number. One client
