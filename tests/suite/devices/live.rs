@@ -209,7 +209,8 @@ fn what_is_not_supported_is_absent_with_its_reason() {
     // A board whose device has the host's memory: neither the one nor the other is told (Jetson).
     let answers = "answer nvmlDeviceGetMemoryInfo NOT_SUPPORTED\n answer nvmlDeviceGetComputeRunningProcesses NOT_SUPPORTED\n \
                    answer nvmlDeviceGetGraphicsRunningProcesses NOT_SUPPORTED\n";
-    let done = Bench::of(&format!("{ONE}{answers}")).load("device allocate weights 0 1G\n hold 100\n exit 3\n", |_| {});
+    let bench = Bench::of(&format!("{ONE}{answers}"));
+    let done = bench.load("device allocate weights 0 1G\n hold 100\n exit 3\n", |_| {});
     assert_eq!(done.status.code(), Some(3));
     for metric in ["device_used_bytes", "device_launch_bytes"] {
         assert_eq!(done.run.largest(metric), None);
@@ -244,7 +245,8 @@ fn a_call_that_hangs_delays_no_tick_and_no_end() {
 #[test]
 fn a_library_that_hangs_at_once_delays_the_launch_by_no_more_than_its_limit() {
     let begun = std::time::Instant::now();
-    let done = Bench::of(&format!("hang nvmlInit 50s\n{ONE}")).load("hold 10\n exit 4\n", |_| {});
+    let bench = Bench::of(&format!("hang nvmlInit 50s\n{ONE}"));
+    let done = bench.load("hold 10\n exit 4\n", |_| {});
     assert_eq!(done.status.code(), Some(4));
     assert!(begun.elapsed().as_secs() < 45, "it was waited for");
     assert_eq!(done.run.largest("device_used_bytes"), None);
