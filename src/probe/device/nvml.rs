@@ -39,17 +39,12 @@ impl Library {
     ///
     /// Why there is none, or what it said.
     pub fn open(path: Option<&Path>) -> Result<Library, String> {
-        let nvml = match path {
-            Some(path) => init(path.as_os_str()).map_err(|error| told(&error))?,
-            None => USUAL
-                .iter()
-                .fold(Err(NvmlError::NotFound), |found: Result<Nvml, NvmlError>, name| match found {
-                    // Another name helps where the file was not there, and nowhere else.
-                    Err(NvmlError::NotFound | NvmlError::LibloadingError(_)) => init(OsStr::new(name)),
-                    found => found,
-                })
-                .map_err(|error| told(&error))?,
-        };
+        let mut loaded = init(path.map_or(OsStr::new(USUAL[0]), Path::as_os_str));
+        // Another name helps where the file was not there, and nowhere else.
+        if path.is_none() && matches!(loaded, Err(NvmlError::LibloadingError(_))) {
+            loaded = init(OsStr::new(USUAL[1])).or(loaded);
+        }
+        let nvml = loaded.map_err(|error| told(&error))?;
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
         let driver = nvml.sys_driver_version().ok();
         let count = nvml.device_count().map_err(|error| told(&error))?;
