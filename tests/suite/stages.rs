@@ -565,8 +565,8 @@ fn the_documented_form_is_read_and_mistakes_have_a_place() {
     let problem = |placed, response| file(placed, response).unwrap_err().to_string();
     assert_eq!(file(placed, response).unwrap().stages.len(), 4);
     let device = problem("{ all = [ { device = { rise = \"64\", still = \"1 s\" } }, { log = 'took' } ] }", response);
-    assert!(device.starts_with("vllm.toml:15:39: `rise`: expected a size"), "{device}");
+    assert!(device.starts_with("vllm.toml:15:38: `rise`: expected a size"), "{device}");
     let http = problem("{ log = 'took' }", "{ http = { url = \"http://127.0.0.1:{prot}/v1\" } }");
-    assert!(http.starts_with("vllm.toml:18:26: `url`: there is no variable `prot`"), "{http}");
+    assert!(http.starts_with("vllm.toml:18:25: `url`: there is no variable `prot`"), "{http}");
     assert!(http.contains("did you mean `port`?"), "{http}");
 }
