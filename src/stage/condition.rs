@@ -377,7 +377,8 @@ impl Quiet {
 
 /// A time for people: exact, in the largest unit that leaves no fraction.
 fn span(ns: u64) -> String {
-    let unit = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")].into_iter().find(|(size, _)| ns % size == 0);
+    let unit =
+        [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")].into_iter().find(|(size, _)| ns.is_multiple_of(*size));
     let (size, name) = unit.unwrap_or((1, "ns"));
     format!("{} {name}", ns / size)
 }
