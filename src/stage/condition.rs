@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,8 @@ pub enum Condition {
     Quiet(Quiet),
     /// Device memory rose, and then stayed as it was: reached when it began to stay.
     Device(Plateau),
+    /// Anonymous memory rose since an artifact was first opened, and then stayed: reached when it began to stay.
+    Anon(Growth),
     /// Each of these holds: reached with the last of them.
     All(Vec<Condition>),
     /// One of these holds: reached with the first of them.
@@ -102,6 +105,26 @@ impl Condition {
 pub(super) fn digest_of(value: &impl Serialize) -> String {
     let normalised = serde_json::to_vec(value).expect("names, numbers and text always serialise");
     Sha256::digest(&normalised).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Condition {
+    /// What of it lines alone can show: the rest is left out of an `all` or `any`, as if it held, or
+    /// never would. `None` where nothing is left.
+    pub fn by_output(&self) -> Option<Condition> {
+        let parts = |parts: &[Condition], joined: fn(Vec<Condition>) -> Condition| {
+            let mut kept: Vec<Condition> = parts.iter().filter_map(Condition::by_output).collect();
+            match kept.len() {
+                0 | 1 => kept.pop(),
+                _ => Some(joined(kept)),
+            }
+        };
+        match self {
+            Condition::Log(_) => Some(self.clone()),
+            Condition::All(all) => parts(all, Condition::All),
+            Condition::Any(any) => parts(any, Condition::Any),
+            _ => None,
+        }
+    }
 }
 
 /// Which artifacts must have been mapped at some time.
@@ -169,6 +192,14 @@ pub struct Plateau {
     pub still_ns: u64,
 }
 
+/// A rise of anonymous memory, and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// As a share of the payload, over what there was when an artifact was first opened.
+    pub rise: Share,
+    pub still_ns: u64,
+}
+
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -182,7 +213,10 @@ pub enum ExitIs {
 /// A regular expression over bytes, not anchored.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Pattern(Regex);
+pub struct Pattern {
+    text: String,
+    regex: OnceLock<Regex>,
+}
 
 /// A share of the payload: more than 0, at most all, in exact parts of a thousand million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -192,22 +226,33 @@ pub struct Share(u32);
 impl Pattern {
     /// Compiles a pattern. The error is a sentence of one line.
     pub fn new(text: &str) -> Result<Pattern, String> {
-        RegexBuilder::new(text).size_limit(LARGEST_PATTERN).build().map(Pattern).map_err(|error| match error {
+        let regex = compiled(text).map_err(|error| match error {
             regex::Error::CompiledTooBig(limit) => format!("the pattern is too large: over {limit} bytes compiled"),
             // The crate draws the pattern over several lines; its last one says what is wrong.
             error => error.to_string().lines().last().unwrap_or("not a pattern").trim().replace("error: ", ""),
-        })
+        })?;
+        Ok(Pattern { text: text.to_owned(), regex: OnceLock::from(regex) })
+    }
+
+    /// A pattern that is known to be good, compiled when it is first needed: the bundled stage files have a hundred, and a
+    /// launch follows one file.
+    pub(super) fn known(text: &str) -> Pattern {
+        Pattern { text: text.to_owned(), regex: OnceLock::new() }
     }
 
     /// The pattern as it was given.
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
+        &self.text
     }
 
     /// The compiled pattern.
     pub fn regex(&self) -> &Regex {
-        &self.0
+        self.regex.get_or_init(|| compiled(&self.text).expect("a unit test compiles those of each bundled file"))
     }
+}
+
+fn compiled(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).size_limit(LARGEST_PATTERN).build()
 }
 
 impl fmt::Debug for Pattern {
@@ -433,6 +478,10 @@ impl fmt::Display for Condition {
             Condition::Quiet(quiet) => write!(f, "no {} for {}", quiet.of(), span(quiet.time_ns)),
             Condition::Device(Plateau { rise_bytes, still_ns }) => {
                 write!(f, "device memory up by {rise_bytes} bytes and then still for {}", span(*still_ns))
+            }
+            Condition::Anon(Growth { rise, still_ns }) => {
+                let still = span(*still_ns);
+                write!(f, "anonymous memory up by {rise} of the payload and then still for {still}")
             }
             Condition::All(conditions) => parts(f, "and", conditions),
             Condition::Any(conditions) => parts(f, "or", conditions),

@@ -22,6 +22,25 @@ use crate::watch::{LONGEST_STAGE_NAME, is_stage_name};
 
 /// The stage files that are part of the program, `generic` last.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("vllm", include_str!("../../stages/vllm.toml")),
+    ("sglang", include_str!("../../stages/sglang.toml")),
+    ("tgi", include_str!("../../stages/tgi.toml")),
+    ("tensorrt-llm", include_str!("../../stages/tensorrt-llm.toml")),
+    ("llama-cpp", include_str!("../../stages/llama-cpp.toml")),
+    ("llama-cpp-cli", include_str!("../../stages/llama-cpp-cli.toml")),
+    ("ollama", include_str!("../../stages/ollama.toml")),
+    ("triton", include_str!("../../stages/triton.toml")),
+    ("mistralrs", include_str!("../../stages/mistralrs.toml")),
+    ("tei", include_str!("../../stages/tei.toml")),
+    ("cosmos", include_str!("../../stages/cosmos.toml")),
+    ("transformers", include_str!("../../stages/transformers.toml")),
+    ("safetensors", include_str!("../../stages/safetensors.toml")),
+    ("torch", include_str!("../../stages/torch.toml")),
+    ("torch-dcp", include_str!("../../stages/torch-dcp.toml")),
+    ("fastsafetensors", include_str!("../../stages/fastsafetensors.toml")),
+    ("runai-streamer", include_str!("../../stages/runai-streamer.toml")),
+    ("onnxruntime", include_str!("../../stages/onnxruntime.toml")),
+    ("candle", include_str!("../../stages/candle.toml")),
     ("reference-loader", include_str!("../../stages/reference-loader.toml")),
     ("generic", include_str!("../../stages/generic.toml")),
 ];
@@ -45,6 +64,7 @@ const CONDITIONS: &[&str] = &[
     "unmap",
     "quiet",
     "device",
+    "anon",
     "all",
     "any",
 ];
@@ -155,7 +175,11 @@ pub struct StageError {
 impl StageFile {
     /// Parses a stage file; `origin` names it in errors.
     pub fn parse(text: &str, origin: &str) -> Result<StageFile, StageError> {
-        let mut reader = Reader { text, origin, vars: Some(BTreeMap::new()) };
+        StageFile::read(text, origin, false)
+    }
+
+    fn read(text: &str, origin: &str, is_bundled: bool) -> Result<StageFile, StageError> {
+        let mut reader = Reader { text, origin, is_bundled, vars: Some(BTreeMap::new()) };
         let table = DeTable::parse(text)
             .map_err(|error| reader.error(error.span().unwrap_or_default(), error.message().to_string()))?;
         reader.stage_file(&table)
@@ -166,35 +190,39 @@ impl StageFile {
     /// # Errors
     /// No embedded file has that name and no such file can be read, or it is not a stage file.
     pub fn load(name_or_path: impl AsRef<OsStr>) -> anyhow::Result<StageFile> {
-        let name_or_path = name_or_path.as_ref();
+        StageFile::load_for(name_or_path.as_ref(), "--stages ")
+    }
+
+    /// The same, for an argument that errors call so (with a space behind it, or nothing).
+    pub fn load_for(name_or_path: &OsStr, option: &str) -> anyhow::Result<StageFile> {
         if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
-            return Ok(StageFile::parse(text, name)?);
+            return Ok(StageFile::read(text, name, true)?);
         }
         let shown = text_of(name_or_path);
         let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
         let path = Path::new(name_or_path);
         let metadata = std::fs::metadata(path).with_context(|| {
-            format!("--stages {shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
+            format!("{option}{shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
         })?;
         // Asked before the open, which would wait for the writer of a FIFO.
         if !metadata.is_file() {
             anyhow::bail!(
-                "--stages {shown}: not a file; expected a stage file or the name of one ({})",
+                "{option}{shown}: not a file; expected a stage file or the name of one ({})",
                 names.join(", ")
             );
         }
         let mut bytes = Vec::new();
         std::fs::File::open(path)
             .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
-            .with_context(|| format!("--stages {shown}"))?;
+            .with_context(|| format!("{option}{shown}"))?;
         if bytes.len() as u64 > LARGEST_FILE {
-            anyhow::bail!("--stages {shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
+            anyhow::bail!("{option}{shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
         }
         match std::str::from_utf8(&bytes) {
             Ok(text) => Ok(StageFile::parse(text, &shown)?),
             Err(error) => {
                 let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-                let reader = Reader { text: good, origin: &shown, vars: None };
+                let reader = Reader { text: good, origin: &shown, is_bundled: false, vars: None };
                 Err(reader.error(good.len()..good.len(), "not UTF-8 from here on; a stage file is TOML").into())
             }
         }
@@ -204,8 +232,20 @@ impl StageFile {
     pub fn embedded() -> Vec<StageFile> {
         EMBEDDED
             .iter()
-            .map(|(name, text)| StageFile::parse(text, name).expect("a unit test parses each embedded file"))
+            .map(|(name, text)| StageFile::read(text, name, true).expect("a unit test parses each embedded file"))
             .collect()
+    }
+
+    /// The text of an embedded file.
+    ///
+    /// # Errors
+    /// There is none of that name; those that there are are named.
+    pub fn embedded_text(name: &str) -> anyhow::Result<&'static str> {
+        let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        match EMBEDDED.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Ok(text),
+            None => anyhow::bail!("{}: no bundled stage file has that name{}", text_of(name), hint(name, &names)),
+        }
     }
 
     /// Adds a one-off stage from the command line, `NAME=KIND:ARGUMENT` (`loaded=log:REGEX`, `half=residency:50%`,
@@ -213,7 +253,7 @@ impl StageFile {
     /// `spoke=first_output:line`, `settled=quiet:2s`, `freed=unmap:50%`, `warm=notify`). A stage of that name is replaced
     /// where it stands.
     pub fn add_one_off(&mut self, text: &str) -> Result<(), StageError> {
-        let reader = Reader { text, origin: "--stage", vars: Some(self.vars.clone()) };
+        let reader = Reader { text, origin: "--stage", is_bundled: false, vars: Some(self.vars.clone()) };
         let Some((name, definition)) = text.split_once('=') else {
             return Err(reader.error(0..0, "expected NAME=KIND:ARGUMENT, as in 'loaded=log:weights loaded'"));
         };
@@ -260,8 +300,8 @@ impl StageFile {
                 };
                 return Err(reader.error(at_argument(), format!("expected an argument, as in 'NAME={example}'")));
             }
-            ("device", _) => {
-                let problem = "`device` takes two figures, and so stands in a stage file only";
+            ("device" | "anon", _) => {
+                let problem = format!("`{kind}` takes two figures, and so stands in a stage file only");
                 return Err(reader.error(start..start, problem));
             }
             (kind, _) => {
@@ -337,6 +377,8 @@ impl StageFile {
 struct Reader<'t> {
     text: &'t str,
     origin: &'t str,
+    /// It is one of the program's own.
+    is_bundled: bool,
     /// The variables that may stand in a condition; any, where they are not known yet.
     vars: Option<BTreeMap<String, Variable>>,
 }
@@ -392,6 +434,10 @@ impl Reader<'_> {
     fn texts(&self, value: Option<&&Spanned<DeValue>>, what: &str) -> Result<Vec<String>, StageError> {
         let Some(value) = value else { return Ok(Vec::new()) };
         self.array(value, what)?.iter().map(|item| self.text(item, what).map(str::to_string)).collect()
+    }
+
+    fn pattern_of(&self, text: &str) -> Result<Pattern, String> {
+        if self.is_bundled { Ok(Pattern::known(text)) } else { Pattern::new(text) }
     }
 
     fn whole(&self, value: &Spanned<DeValue>, what: &str) -> Result<i64, StageError> {
@@ -534,7 +580,7 @@ impl Reader<'_> {
         Ok(match *kind {
             "mapping" => Condition::Mapping(self.text(value, kind)?.parse().map_err(at_value)?),
             "log" => Condition::Log(LogLine {
-                pattern: Pattern::new(self.text(value, kind)?).map_err(at_value)?,
+                pattern: self.pattern_of(self.text(value, kind)?).map_err(at_value)?,
                 count: fields.get("count").map_or(Ok(Count::Number(1)), |value| self.count(value))?,
                 stream,
             }),
@@ -550,6 +596,7 @@ impl Reader<'_> {
             "file" => Condition::File(self.file(value)?),
             "quiet" => Condition::Quiet(self.quiet(value)?),
             "device" => Condition::Device(self.device(value)?),
+            "anon" => Condition::Anon(self.anon(value)?),
             "exit" => Condition::Exit(match value.get_ref() {
                 DeValue::Integer(_) => self.whole(value, kind)?.to_string().parse().map_err(at_value)?,
                 _ => self.text(value, kind)?.parse().map_err(at_value)?,
@@ -640,6 +687,7 @@ mod tests {
             assert_eq!(*name, file.name);
             assert!(!file.about.is_empty());
             assert_eq!(StageFile::load(name).unwrap(), *file);
+            assert_eq!(StageFile::parse(StageFile::embedded_text(name).unwrap(), name).unwrap(), *file, "all compile");
             let again: StageFile = serde_json::from_str(&serde_json::to_string(file).unwrap()).unwrap();
             assert_eq!(again, *file);
             assert_eq!(again.digest(), file.digest());
@@ -688,7 +736,8 @@ when = { all = [ { unix = "@x" }, { file = { path = "a", matches = "b" } }, { fi
 [[stage]]
 name = "rest"
 when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB", still = "200 ms" } },
-                 { log = "x", count = "{ranks}" }, { quiet = { time = "1s", of = "reads" } } ] }
+                 { log = "x", count = "{ranks}" }, { anon = { rise = "50%", still = "200 ms" } },
+                 { quiet = { time = "1s", of = "reads" } } ] }
 "#;
         let file = StageFile::parse(text, "t.toml").unwrap();
         let Some(Condition::Http(http)) = &file.stages[0].when else { panic!("not http") };
@@ -832,6 +881,8 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             ("when = { quiet = { time = '2 s', of = 'writes' } }", "`of`: expected"),
             ("when = { all = [ { device = {} } ] }", "t.toml:4:29: `rise` is missing"),
             ("when = { device = { rise = '64 MiB', still = '1 ms' } }", "`still`: from 10 ms"),
+            ("when = { anon = { rise = '64 MiB', still = '1 s' } }", "`rise`: expected a share"),
+            ("when = { anon = { rise = '50%' } }", "`still` is missing"),
             ("when = { device = { rise = '64 mb', still = '1 s' } }", "`rise`: expected a size"),
             ("when = { log = 'x', count = '{ranks}' }", "`count`: there is no variable `ranks`"),
             ("when = { log = 'x', count = 'two' }", "`count`: with the variables' defaults it is no number"),

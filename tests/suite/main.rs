@@ -7,6 +7,7 @@ mod conditions;
 mod confine;
 mod degraded;
 mod doctor;
+mod families;
 mod faults;
 mod folder;
 mod host;

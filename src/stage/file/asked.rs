@@ -12,7 +12,7 @@ use super::{Fields, Reader, StageError, Variable, hint};
 use crate::host::mask::is_secret_name;
 use crate::stage::amount;
 use crate::stage::asked::{Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix, Work};
-use crate::stage::condition::{Condition, Count, FirstOutput, Pattern, Plateau, Quiet, Share};
+use crate::stage::condition::{Condition, Count, FirstOutput, Growth, Pattern, Plateau, Quiet, Share};
 
 /// The shortest and the longest time between attempts, and of an attempt.
 const POLLS: Range<u64> = 10_000_000..3_600_000_000_001;
@@ -74,7 +74,7 @@ fn request(line: &str, number: usize) -> Result<(String, Http), String> {
     }
     let named = keys.contains_key("method");
     let text = toml::to_string(&BTreeMap::from([("http", keys)])).map_err(|error| error.to_string())?;
-    let reader = Reader { text: &text, origin: "", vars: None };
+    let reader = Reader { text: &text, origin: "", is_bundled: false, vars: None };
     let table = DeTable::parse(&text).map_err(|error| error.message().to_string())?;
     let value = table.get_ref().get("http").ok_or("not an object")?;
     let mut http = reader.http(value).map_err(|error| error.problem)?;
@@ -171,7 +171,7 @@ impl Reader<'_> {
     }
 
     fn pattern(&self, value: &Spanned<DeValue>, what: &str) -> Result<Pattern, StageError> {
-        Pattern::new(self.text(value, what)?)
+        self.pattern_of(self.text(value, what)?)
             .map_err(|problem| self.error(value.span(), format!("`{what}`: {problem}")))
     }
 
@@ -414,6 +414,13 @@ impl Reader<'_> {
             return Err(self.error(rise.span(), "`rise`: nothing is no rise"));
         }
         Ok(Plateau { rise_bytes, still_ns: self.time(&fields, "still", POLLS, 0)? })
+    }
+
+    pub(super) fn anon<'a>(&self, value: &'a Spanned<DeValue<'a>>) -> Result<Growth, StageError> {
+        let fields = self.fields(self.table(value, "anon")?, &["rise", "still"])?;
+        let rise = self.required(&fields, "rise", value.span())?;
+        self.required(&fields, "still", value.span())?;
+        Ok(Growth { rise: self.share(rise, "rise")?, still_ns: self.time(&fields, "still", POLLS, 0)? })
     }
 
     /// A condition by one text, as the command line has it.
