@@ -130,6 +130,8 @@ impl Prepared {
             condition: Condition::at_start(&artifact_metas),
             artifacts: artifact_metas,
             stages_digest: stages.digest(),
+            stage_digests: stages.digests(),
+            variables: BTreeMap::new(),
             until: options.until.clone().or_else(|| stages.until.clone()),
             stages,
             sources: Sources::default(),

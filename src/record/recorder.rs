@@ -54,7 +54,9 @@ fn waits_for_mapping(condition: &Condition, any: bool, all: bool) -> bool {
         Condition::Mapping(Mapped::Any) => !any,
         Condition::Mapping(Mapped::All) => !all,
         Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| waits_for_mapping(part, any, all)),
-        Condition::Log(_) | Condition::Residency(_) | Condition::Exit(_) => false,
+        // What shrinks is seen by looking alone.
+        Condition::Unmap(_) => true,
+        _ => false,
     }
 }
 
@@ -466,6 +468,7 @@ impl Recorder {
     fn chosen(&mut self) {
         self.meta.stages = self.matcher.stages().clone();
         self.meta.stages_digest = self.meta.stages.digest();
+        self.meta.stage_digests = self.meta.stages.digests();
         self.meta.until = self.until.clone().or_else(|| self.meta.stages.until.clone());
         self.look_at_state();
         self.write_meta();

@@ -1,11 +1,14 @@
 //! Conditions: when a stage is reached, as values that can be compared, written down and read again.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use super::asked::{FileIs, Http, Tcp, Template, Unix, Values};
 use crate::event::Stream;
 
 /// Largest compiled pattern, in bytes: a pattern is untrusted text, and `x{1000}{1000}` would take all memory.
@@ -23,6 +26,22 @@ pub enum Condition {
     Residency(Share),
     /// The launched command ended.
     Exit(ExitIs),
+    /// A request was answered as it should be.
+    Http(Box<Http>),
+    /// A TCP connection was accepted.
+    Tcp(Tcp),
+    /// A connection to a Unix socket was accepted.
+    Unix(Unix),
+    /// A file is there, and says what it should.
+    File(FileIs),
+    /// The command printed something.
+    FirstOutput(FirstOutput),
+    /// The mapped extent has shrunk by this share of the largest that it was.
+    Unmap(Share),
+    /// Nothing was faulted in or read for a time: reached when that began.
+    Quiet(Quiet),
+    /// Device memory rose, and then stayed as it was: reached when it began to stay.
+    Device(Plateau),
     /// Each of these holds: reached with the last of them.
     All(Vec<Condition>),
     /// One of these holds: reached with the first of them.
@@ -33,11 +52,50 @@ impl Condition {
     /// Whether a mapping may decide it.
     pub fn needs_mapping(&self) -> bool {
         match self {
-            Condition::Mapping(_) => true,
+            Condition::Mapping(_) | Condition::Unmap(_) => true,
             Condition::All(parts) | Condition::Any(parts) => parts.iter().any(Condition::needs_mapping),
-            Condition::Log(_) | Condition::Residency(_) | Condition::Exit(_) => false,
+            _ => false,
         }
     }
+
+    /// The conditions that it is made of, itself where it has no parts.
+    pub fn leaves(&self) -> Vec<&Condition> {
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().flat_map(Condition::leaves).collect(),
+            leaf => vec![leaf],
+        }
+    }
+
+    /// Whether somebody has to ask: it is decided by [`crate::event::What::Probe`] events.
+    pub fn is_asked(&self) -> bool {
+        matches!(self, Condition::Http(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_))
+    }
+
+    /// The variables without which it cannot be decided.
+    pub fn names(&self) -> BTreeSet<&str> {
+        match self {
+            Condition::Http(http) => http.names(),
+            Condition::Tcp(tcp) => tcp.address.names(),
+            Condition::Unix(unix) => unix.path.names(),
+            Condition::File(file) => file.path.names(),
+            Condition::Log(LogLine { count: Count::Of(count), .. }) => count.names(),
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().flat_map(Condition::names).collect(),
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// The first 16 digits of the SHA-256 of its normalised form: what an attempt is recorded under.
+    pub fn digest(&self) -> String {
+        let mut digest = digest_of(self);
+        digest.truncate(16);
+        digest
+    }
+}
+
+/// SHA-256 of the JSON form, in hexadecimal.
+pub(super) fn digest_of(value: &impl Serialize) -> String {
+    let normalised = serde_json::to_vec(value).expect("names, numbers and text always serialise");
+    Sha256::digest(&normalised).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Which artifacts must have been mapped at some time.
@@ -56,9 +114,53 @@ pub enum Mapped {
 pub struct LogLine {
     pub pattern: Pattern,
     /// The how-manieth matching line it is.
-    pub count: u64,
+    pub count: Count,
     /// On this stream alone. Where both streams are one and the same file, lines of either count.
     pub stream: Option<Stream>,
+}
+
+/// A number of times, at least 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Count {
+    Number(u64),
+    /// Taken from the command line, as `{ranks}`.
+    Of(Template),
+}
+
+/// A first sign on an output stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstOutput {
+    pub what: FirstIs,
+    /// Where both streams are one and the same file, output of either counts.
+    pub stream: Stream,
+}
+
+/// How much must have been printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FirstIs {
+    Byte,
+    /// A line with something in it.
+    Line,
+}
+
+/// A time in which nothing came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiet {
+    pub time_ns: u64,
+    /// No page faults of either kind.
+    pub faults: bool,
+    /// No bytes from storage.
+    pub reads: bool,
+}
+
+/// A rise of device memory, and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plateau {
+    /// Over what there was when it was first looked at.
+    pub rise_bytes: u64,
+    pub still_ns: u64,
 }
 
 /// How the command ended.
@@ -183,6 +285,37 @@ impl From<Share> for String {
     }
 }
 
+impl Count {
+    /// The number, with these values; `None` where it is none.
+    pub fn number(&self, values: &Values) -> Option<u64> {
+        match self {
+            Count::Number(number) => Some(*number),
+            Count::Of(text) => text.fill(values).ok()?.parse().ok().filter(|number| *number > 0),
+        }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Count::Number(number) => write!(f, "{number}"),
+            Count::Of(text) => f.write_str(text.as_str()),
+        }
+    }
+}
+
+impl FromStr for FirstIs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FirstIs, String> {
+        match text {
+            "byte" => Ok(FirstIs::Byte),
+            "line" => Ok(FirstIs::Line),
+            _ => Err("expected \"byte\" or \"line\"".to_string()),
+        }
+    }
+}
+
 impl FromStr for Mapped {
     type Err = String;
 
@@ -225,6 +358,24 @@ impl LogLine {
     }
 }
 
+impl Quiet {
+    /// What must not come, in words.
+    pub fn of(self) -> &'static str {
+        match (self.faults, self.reads) {
+            (true, false) => "new faults",
+            (false, true) => "new reads",
+            _ => "new faults and reads",
+        }
+    }
+}
+
+/// A time for people: exact, in the largest unit that leaves no fraction.
+fn span(ns: u64) -> String {
+    let unit = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")].into_iter().find(|(size, _)| ns % size == 0);
+    let (size, name) = unit.unwrap_or((1, "ns"));
+    format!("{} {name}", ns / size)
+}
+
 impl fmt::Display for Condition {
     /// In words, after "until" or "without".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -243,8 +394,8 @@ impl fmt::Display for Condition {
             Condition::Mapping(Mapped::Any) => write!(f, "an artifact mapped"),
             Condition::Mapping(Mapped::All) => write!(f, "every artifact mapped"),
             Condition::Log(line) => {
-                match line.count {
-                    1 => write!(f, "a line matching {:?}", line.pattern)?,
+                match &line.count {
+                    Count::Number(1) => write!(f, "a line matching {:?}", line.pattern)?,
                     count => write!(f, "{count} lines matching {:?}", line.pattern)?,
                 }
                 match line.stream {
@@ -256,6 +407,25 @@ impl fmt::Display for Condition {
             Condition::Residency(share) => write!(f, "{share} of the payload resident"),
             Condition::Exit(ExitIs::Any) => write!(f, "the end of the command"),
             Condition::Exit(ExitIs::Code(code)) => write!(f, "the command's exit with status {code}"),
+            Condition::Http(http) => http.fmt(f),
+            Condition::Tcp(tcp) => tcp.fmt(f),
+            Condition::Unix(unix) => unix.fmt(f),
+            Condition::File(file) => file.fmt(f),
+            Condition::FirstOutput(FirstOutput { what, stream }) => {
+                let what = match what {
+                    FirstIs::Byte => "output",
+                    FirstIs::Line => "a line",
+                };
+                match stream {
+                    Stream::Stderr => write!(f, "{what} on standard error"),
+                    Stream::Stdout | Stream::Both => write!(f, "{what} on standard output"),
+                }
+            }
+            Condition::Unmap(share) => write!(f, "{share} of the mapped extent unmapped"),
+            Condition::Quiet(quiet) => write!(f, "no {} for {}", quiet.of(), span(quiet.time_ns)),
+            Condition::Device(Plateau { rise_bytes, still_ns }) => {
+                write!(f, "device memory up by {rise_bytes} bytes and then still for {}", span(*still_ns))
+            }
             Condition::All(conditions) => parts(f, "and", conditions),
             Condition::Any(conditions) => parts(f, "or", conditions),
         }
@@ -294,7 +464,8 @@ mod tests {
 
     #[test]
     fn conditions_read_as_words() {
-        let log = |stream| Condition::Log(LogLine { pattern: Pattern::new("a b").unwrap(), count: 1, stream });
+        let log =
+            |stream| Condition::Log(LogLine { pattern: Pattern::new("a b").unwrap(), count: Count::Number(1), stream });
         let any = Condition::Any(vec![Condition::Mapping(Mapped::Any), log(Some(Stream::Stderr))]);
         let all = Condition::All(vec![any, Condition::Exit(ExitIs::Code(0))]);
         assert_eq!(

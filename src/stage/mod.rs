@@ -1,9 +1,12 @@
 //! Stages: what their definitions say, which definitions a launch follows, and which events mark them. Pure: the same
 //! events give the same marks, live and later from a run folder.
 
+pub mod amount;
+pub mod asked;
 pub mod condition;
 pub mod file;
 pub mod matcher;
+mod measured;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +18,9 @@ use crate::metric::Metric;
 use crate::sample::Sample;
 use crate::watch::{Line, tells_a_loss, unseen_stream};
 pub use condition::Condition;
+use condition::Count;
 pub use file::{Definition, StageError, StageFile};
-pub use matcher::Matcher;
+pub use matcher::{Matcher, Wanted};
 
 /// Where a stage stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,14 +66,22 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
         marks.iter_mut().for_each(|mark| by_the_end(mark, over));
     }
     let seen = Evidence::of(events);
+    let began = |stage: &str| {
+        events[marked_from..].iter().find_map(|event| match &event.what {
+            What::Began { stage: this, .. } if this == stage => Some(event.at),
+            _ => None,
+        })
+    };
     let mut outcomes: Vec<Outcome> = stages
         .stages
         .iter()
         .map(|stage| match marks.iter().find(|(_, _, mark)| mark.stage == stage.name) {
-            Some(mark) => reached(*mark),
+            // A notification may tell of the end of a span whose beginning was not seen.
+            Some(mark) => Outcome { begin: began(&stage.name).filter(|began| *began <= mark.0), ..reached(*mark) },
             None => {
-                let (status, reason) = seen.lack(stage, &marks);
-                Outcome { stage: stage.name.clone(), status, reason, begin: None, mark: None }
+                let begin = began(&stage.name);
+                let (status, reason) = seen.lack(stage, begin, &marks);
+                Outcome { stage: stage.name.clone(), status, reason, begin, mark: None }
             }
         })
         .collect();
@@ -134,6 +146,11 @@ struct Evidence {
     lost: bool,
     no_residency: Option<String>,
     no_mapping: Option<String>,
+    no_faults: Option<String>,
+    no_reads: Option<String>,
+    no_device: Option<String>,
+    /// Of each condition that was asked, by its digest, the attempts and what came of the last one.
+    asked: BTreeMap<String, (u64, String)>,
 }
 
 impl Evidence {
@@ -155,6 +172,10 @@ impl Evidence {
             What::Warning { text } => unseen_stream(text),
             _ => None,
         });
+        let asked = events.iter().filter_map(|event| match &event.what {
+            What::Probe(probe) => Some((probe.condition.clone(), (probe.attempt, probe.outcome.clone()))),
+            _ => None,
+        });
         Evidence {
             end: exit,
             opened: events.iter().any(|event| matches!(event.what, What::Opened { .. } | What::Mapped { .. })),
@@ -163,16 +184,23 @@ impl Evidence {
             lost: events.iter().any(|event| matches!(&event.what, What::Warning { text } if tells_a_loss(text))),
             no_residency: absent(Metric::ResidentPayloadBytes),
             no_mapping: absent(Metric::MappedBytes),
+            no_faults: absent(Metric::MinorFaults).or_else(|| absent(Metric::MajorFaults)),
+            no_reads: absent(Metric::ReadBytes),
+            no_device: absent(Metric::DeviceLaunchBytes),
+            asked: asked.collect(),
         }
     }
 
     /// Why a stage has no mark.
-    fn lack(&self, stage: &Definition, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
+    fn lack(&self, stage: &Definition, began: Option<At>, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
         // What a stage stands for happened elsewhere, or did not happen: nothing in this tree could have shown it.
         if !self.opened && stage.when.is_none() {
             return (Status::Unknown, "only by notification, and none came".to_string());
         }
-        if !self.opened && !matches!(stage.when, Some(Condition::Exit(_))) {
+        let is_told = |leaf: &&Condition| {
+            leaf.is_asked() || matches!(leaf, Condition::Exit(_) | Condition::FirstOutput(_) | Condition::Device(_))
+        };
+        if !self.opened && !stage.conditions().flat_map(Condition::leaves).all(|leaf| is_told(&leaf)) {
             return (Status::Unknown, "no artifact was seen opened in this tree".to_string());
         }
         let Some(condition) = &stage.when else {
@@ -182,7 +210,13 @@ impl Evidence {
         if let Some(name) = waited {
             return (Status::NotReached, format!("waits for `{name}`, which was not reached"));
         }
-        let (status, reason) = self.lack_of(condition);
+        let (status, reason) = match &stage.begin {
+            Some(begin) if began.is_none() => {
+                let (status, reason) = self.lack_of(begin);
+                (status, format!("not begun: {reason}"))
+            }
+            _ => self.lack_of(condition),
+        };
         match &self.end {
             Some(end) if status == Status::NotReached && !matches!(condition, Condition::Exit(_)) => {
                 (status, format!("{reason}; the command ended first: {end}"))
@@ -209,7 +243,9 @@ impl Evidence {
                     None if self.lost => {
                         (Status::Unknown, format!("{condition} was not seen, but not all of the output was looked at"))
                     }
-                    None if log.count == 1 => (Status::NotReached, format!("no line matched {:?}", log.pattern)),
+                    None if log.count == Count::Number(1) => {
+                        (Status::NotReached, format!("no line matched {:?}", log.pattern))
+                    }
                     None => (Status::NotReached, format!("fewer than {} lines matched {:?}", log.count, log.pattern)),
                 }
             }
@@ -220,6 +256,49 @@ impl Evidence {
             Condition::Exit(_) => match &self.end {
                 Some(end) => (Status::NotReached, format!("the command ended otherwise: {end}")),
                 None => (Status::NotReached, "the end of the command was not recorded".to_string()),
+            },
+            Condition::Http(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_) => {
+                match self.asked.get(&condition.digest()) {
+                    Some((1, outcome)) => (Status::NotReached, format!("no {condition} in one attempt: {outcome}")),
+                    Some((attempts, outcome)) => {
+                        (Status::NotReached, format!("no {condition} in {attempts} attempts; the last: {outcome}"))
+                    }
+                    None => {
+                        let why = match condition.names().is_empty() {
+                            true => "no attempt by this definition is recorded",
+                            false => {
+                                "no attempt by this definition is recorded; its variables are known only once a \
+                                      program runs that the stage file's `argv` fits"
+                            }
+                        };
+                        (Status::Unknown, format!("{condition}: {why}"))
+                    }
+                }
+            }
+            Condition::FirstOutput(first) => {
+                let hidden = |stream: &Stream| {
+                    self.streams.contains(key(*stream)) && (*stream == Stream::Both || *stream == first.stream)
+                };
+                match [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().find(hidden) {
+                    Some(stream) => (Status::Unknown, format!("{} cannot be read", words(stream))),
+                    None => (Status::NotReached, format!("no {}", condition.to_string().trim_start_matches("a "))),
+                }
+            }
+            Condition::Unmap(_) => match &self.no_mapping {
+                Some(reason) => (Status::Unknown, format!("mappings could not be seen: {reason}")),
+                None => (Status::NotReached, format!("no sample has {condition}")),
+            },
+            Condition::Quiet(quiet) => {
+                let unknown = self.no_faults.iter().filter(|_| quiet.faults);
+                let unknown = unknown.chain(self.no_reads.iter().filter(|_| quiet.reads)).next();
+                match unknown {
+                    Some(reason) => (Status::Unknown, format!("faults or reads are not known: {reason}")),
+                    None => (Status::NotReached, format!("at no time were there {condition}")),
+                }
+            }
+            Condition::Device(_) => match &self.no_device {
+                Some(reason) => (Status::Unknown, format!("device memory is not known: {reason}")),
+                None => (Status::Unknown, "no device probe looked at device memory in this run".to_string()),
             },
             Condition::All(parts) | Condition::Any(parts) => {
                 let unknown =
@@ -304,7 +383,7 @@ pub fn rematch(
         }
         matched.extend(following);
     }
-    matched.retain(|event| matches!(event.what, What::Mark(_) | What::LogMatch { .. }));
+    matched.retain(|event| matches!(event.what, What::Mark(_) | What::Began { .. } | What::LogMatch { .. }));
     for event in &mut matched {
         let at = event.at;
         if let What::Mark(mark) = &mut event.what {
@@ -330,7 +409,8 @@ fn sampled_beside(samples: &[Sample], at: At, evidence: MarkEvidence) -> Option<
 /// Whether a mark's evidence may be heard after the launch is over: a line or a message waits for its reader. The end
 /// itself does not outlive the launch, and a sample's share is that sample's own.
 pub fn outlives_the_launch(evidence: MarkEvidence) -> bool {
-    !matches!(evidence, MarkEvidence::Exit | MarkEvidence::Residency)
+    use MarkEvidence::*;
+    !matches!(evidence, Exit | Residency | Unmap | Quiet | Device)
 }
 
 /// Whether a sample was taken when no process of the launch was left, or none that holds anything: one on its way out
@@ -358,7 +438,7 @@ pub fn with_marks(events: &[Event], matched: Vec<Event>) -> Vec<Event> {
 
 /// Whether an event was made by a matcher, and so is made again by another.
 fn follows_from_matching(what: &What) -> bool {
-    matches!(what, What::Mark(_) | What::LogMatch { .. }) || replaces_marks(what)
+    matches!(what, What::Mark(_) | What::Began { .. } | What::LogMatch { .. }) || replaces_marks(what)
 }
 
 #[cfg(test)]

@@ -1,0 +1,140 @@
+//! Conditions of what samples measure over time: what shrank, what stood still.
+
+use super::condition::{Condition, Plateau, Share};
+use crate::clock::At;
+use crate::metric::Metric;
+use crate::sample::Sample;
+
+/// What a sample says of the conditions that it can decide.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    pub t: At,
+    /// Resident payload, and the payload.
+    pub residency: Option<(u64, u64)>,
+    stale_ns: u64,
+    mapped: Option<u64>,
+    /// Of both kinds.
+    faults: Option<u64>,
+    reads: Option<u64>,
+    device: Option<u64>,
+    /// Nothing of the launch was left: what it holds or does no longer says anything.
+    over: bool,
+}
+
+impl Look {
+    pub fn of(sample: &Sample) -> Look {
+        let value = |metric| sample.values.get(metric);
+        let faults = value(Metric::MinorFaults).zip(value(Metric::MajorFaults));
+        Look {
+            t: sample.t,
+            residency: value(Metric::ResidentPayloadBytes).zip(value(Metric::PayloadBytes)),
+            stale_ns: value(Metric::ResidentStaleNs).unwrap_or(0),
+            mapped: value(Metric::MappedBytes),
+            faults: faults.map(|(minor, major)| minor + major),
+            reads: value(Metric::ReadBytes),
+            device: value(Metric::DeviceLaunchBytes).or_else(|| value(Metric::DeviceUsedBytes)),
+            over: super::is_over(sample),
+        }
+    }
+
+    /// When its oldest part was seen.
+    pub fn oldest(&self) -> At {
+        At(self.t.0.saturating_sub_unsigned(self.stale_ns))
+    }
+}
+
+/// A moment that lies in `[low, at]`; `low` is `None` where it has no lower bound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub at: At,
+    pub low: Option<At>,
+}
+
+impl Moment {
+    pub fn new(at: At, uncertainty_ns: Option<u64>) -> Moment {
+        Moment { at, low: uncertainty_ns.map(|ns| At(at.0.saturating_sub_unsigned(ns))) }
+    }
+
+    pub fn uncertainty_ns(&self) -> Option<u64> {
+        self.low.map(|low| self.at.0.saturating_sub(low.0).max(0).unsigned_abs())
+    }
+
+    /// The later of two. It is not before either, so the higher of the lower bounds holds for it.
+    pub fn later(self, other: Moment) -> Moment {
+        Moment { at: self.at.max(other.at), low: self.low.max(other.low) }
+    }
+}
+
+/// How far the mapped extent has shrunk.
+#[derive(Default)]
+pub(super) struct Unmapping {
+    largest: u64,
+}
+
+impl Unmapping {
+    /// In words, if by this share of the largest that it was. What the end of the processes takes is not meant.
+    pub fn look(&mut self, look: &Look, share: Share) -> Option<String> {
+        let mapped = look.mapped.filter(|_| !look.over)?;
+        self.largest = self.largest.max(mapped);
+        let gone = self.largest - mapped;
+        share.is_reached(gone, self.largest).then(|| format!("{mapped} of {} mapped bytes left", self.largest))
+    }
+}
+
+/// Since when figures have stood still.
+#[derive(Default)]
+pub(super) struct Still {
+    /// The figures as they stand, and since when.
+    now: Option<([u64; 2], Moment)>,
+    /// Device memory when it was first looked at.
+    first: Option<u64>,
+}
+
+impl Still {
+    /// When the figures of a condition came to stand still and what they are in words, if they have done so for long
+    /// enough, counted from `since` on where that is later; `looked`: the look before this one. A figure that is absent,
+    /// or of a launch that is over, begins it anew.
+    pub fn look(
+        &mut self,
+        condition: &Condition,
+        look: &Look,
+        looked: Option<At>,
+        since: Option<At>,
+    ) -> Option<(Moment, String)> {
+        let (figures, time_ns) = match condition {
+            Condition::Quiet(quiet) => {
+                let figure = |wanted, value: Option<u64>| if wanted { value } else { Some(0) };
+                (figure(quiet.faults, look.faults).zip(figure(quiet.reads, look.reads)), quiet.time_ns)
+            }
+            Condition::Device(plateau) => (look.device.zip(Some(0)), plateau.still_ns),
+            _ => return None,
+        };
+        let Some(figures) = figures.filter(|_| !look.over).map(|(one, other)| [one, other]) else {
+            self.now = None;
+            return None;
+        };
+        // What the figures are of began with the launch.
+        let moment = Moment { at: look.t, low: Some(looked.unwrap_or(At(0))) };
+        match self.now {
+            Some((before, _)) if before == figures => {}
+            _ => self.now = Some((figures, moment)),
+        }
+        let first = *self.first.get_or_insert(figures[0]);
+        let (_, began) = self.now?;
+        let stood = look.t.0.saturating_sub(began.at.max(since?).0);
+        if u64::try_from(stood).is_ok_and(|stood| stood < time_ns) || stood < 0 {
+            return None;
+        }
+        let detail = match condition {
+            Condition::Device(Plateau { rise_bytes, .. }) if figures[0].saturating_sub(first) < *rise_bytes => {
+                return None;
+            }
+            Condition::Device(_) => {
+                format!("{} bytes on devices, {} more than at first", figures[0], figures[0] - first)
+            }
+            Condition::Quiet(quiet) => format!("no {} from then to {:.3} s", quiet.of(), look.t.seconds()),
+            _ => return None,
+        };
+        Some((began, detail))
+    }
+}
