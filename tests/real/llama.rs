@@ -1,0 +1,49 @@
+//! llama.cpp's server, to its first completion by HTTP, and its command line, to its first output.
+
+use std::process::Command;
+
+use crate::support::{Launch, detail, free_port, llama, program};
+
+#[test]
+#[ignore = "needs tests/real/install.sh"]
+fn the_server_answers_503_until_it_has_loaded() {
+    let (models, payload) = llama();
+    let model = models.join("llama.gguf");
+    let mut command = Command::new(program("llama", "llama-server"));
+    command.arg("-m").arg(&model).args(["--host", "127.0.0.1", "--port", &free_port(), "-c", "512", "-t", "2"]);
+    let options = ["--until", "first_response", "--then", "stop"];
+    let launch = Launch::of(std::slice::from_ref(&model), &options, &command);
+    launch.assert_sound("llama-cpp", payload.gguf);
+    launch.assert_in_order(&["load_started", "mapping_available", "module_populated", "ready", "first_response"]);
+    assert!(["not_applicable", "unknown"].contains(&launch.run.stage("gpu_placed").text("status")));
+    launch.assert_answered("first_response", "/content");
+
+    // Its port opens before its model is there: what it answers then is "not yet".
+    let probes = launch.run.events("probe");
+    let mut outcomes: Vec<String> = probes.iter().map(|row| detail(row, "outcome")).collect();
+    outcomes.dedup();
+    assert!(outcomes.iter().any(|outcome| outcome.starts_with("status 503")), "{outcomes:?}");
+
+    // All of it is mapped, shared, and stays so; by MAP_POPULATE it is there when the mapping is.
+    for stage in ["module_populated", "ready", "first_response"] {
+        assert_eq!(launch.at(stage, "mapped_payload_bytes"), payload.gguf, "{stage}");
+        assert!(launch.at(stage, "resident_payload_bytes") >= payload.gguf - payload.gguf / 20, "{stage}");
+    }
+    let permissions: Vec<String> = launch.run.events("mapped").iter().map(|row| detail(row, "permissions")).collect();
+    assert!(permissions.iter().any(|permissions| permissions == "r--s"), "{permissions:?}");
+    assert!(launch.at("first_response", "rss_file_bytes") >= payload.gguf - payload.gguf / 20);
+}
+
+#[test]
+#[ignore = "needs tests/real/install.sh"]
+fn the_command_line_answers_on_standard_output() {
+    let (models, payload) = llama();
+    let model = models.join("llama.gguf");
+    let mut command = Command::new(program("llama", "llama-cli"));
+    command.arg("-m").arg(&model).args(["-p", "hi", "-n", "1", "-c", "512", "-t", "2", "--single-turn"]);
+    let launch = Launch::of(std::slice::from_ref(&model), &[], &command);
+    launch.assert_sound("llama-cpp-cli", payload.gguf);
+    launch.assert_in_order(&["mapping_available", "first_response"]);
+    assert_eq!(launch.run.stage("first_response").text("evidence"), "output");
+    assert_eq!(launch.at("first_response", "mapped_payload_bytes"), payload.gguf);
+}
