@@ -178,16 +178,10 @@ impl Launch {
     pub fn mapping_generations(&self) -> Vec<usize> {
         let parents: std::collections::HashMap<String, String> =
             self.run.events("born").into_iter().map(|row| (row["pid"].clone(), detail(&row, "parent"))).collect();
-        let generation = |mut pid: &String| {
-            let mut distance = 0;
-            // The command's own parent is the profiler, which is no process of the tree.
-            while let Some(parent) = parents.get(pid) {
-                if !parents.contains_key(parent) {
-                    break;
-                }
-                (pid, distance) = (parent, distance + 1);
-            }
-            distance
+        let command = &self.run.events("exit")[0]["pid"];
+        let generation = |pid: &String| {
+            let ancestry = std::iter::successors(Some(pid), |pid| parents.get(*pid));
+            ancestry.take(100).position(|pid| pid == command).unwrap_or_else(|| panic!("{pid} is not of the tree"))
         };
         self.run.events("mapped").iter().map(|row| generation(&row["pid"])).collect()
     }

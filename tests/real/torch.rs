@@ -231,3 +231,27 @@ fn a_loader_that_fails_fails_as_it_does_alone() {
     assert_eq!(launch.output.status.code(), Some(128 + 9));
     assert_eq!(launch.run.json()["exit"]["signal"], 9);
 }
+
+/// Programs that say nothing of their stages, by the bundled files for them.
+#[test]
+#[ignore = "needs tests/real/install.sh"]
+fn silent_programs_have_the_stages_that_can_be_seen_from_outside() {
+    let silent = |stages: &str, file: &str| {
+        let checkpoint = checkpoint(file);
+        let mut command = Command::new(python("torch"));
+        command.arg(here().join("loaders/silent.py")).arg(stages).arg(&checkpoint);
+        let launch = crate::support::Launch::of(&[checkpoint], &["--stages", stages], &command);
+        launch.assert_sound(stages, PAYLOAD);
+        launch.assert_in_order(&["module_populated", "exited"]);
+        launch.assert_in_order(&["fully_resident", "exited"]);
+        assert!(["not_applicable", "unknown"].contains(&launch.run.stage("gpu_placed").text("status")));
+        assert!(!launch.run.stage("first_response").reached(), "nothing told it");
+        assert!(launch.at("module_populated", "rss_anon_bytes") >= PAYLOAD / 10 * 9);
+        launch
+    };
+    let torch = silent("torch", "model.pt");
+    assert_eq!(torch.run.stage("mapping_available").text("status"), "not_reached", "it is read");
+    let safetensors = silent("safetensors", "model.safetensors");
+    safetensors.assert_in_order(&["mapping_available", "all_mapped", "mapping_released", "exited"]);
+    assert_eq!(safetensors.at("exited", "mapped_payload_bytes"), 0);
+}
