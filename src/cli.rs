@@ -68,6 +68,19 @@ Examples:
 
 Exit status: 0 whatever may be measured, 2 on wrong usage, 3 where a PATH could not be looked at.";
 
+const STAGES_AFTER_HELP: &str = "\
+A stage file says what the stages of one family of loaders are and what shows each. `stagemark run` follows the first \
+bundled one that fits a program of the launch, or the one that --stages names.
+
+Examples:
+  stagemark stages list
+  stagemark stages show vllm > mine.toml
+  stagemark stages check mine.toml
+  stagemark stages try mine.toml server.log
+
+Exit status: 0 done, 1 where the answer is no (`check`: not a stage file; `try`: no stage matched), 2 on wrong usage, \
+3 where a log cannot be read to its end.";
+
 const MARK_AFTER_HELP: &str = "\
 For scripts inside `stagemark run`. The name has 1 to 64 letters, digits, `_`, `.`, `-`.
 
@@ -101,12 +114,51 @@ pub enum Verb {
     /// Say what may be measured here, why not, and what would change it.
     #[command(after_help = DOCTOR_AFTER_HELP)]
     Doctor(DoctorArgs),
+    /// List, show, check or try stage files: what the stages of a launch are, and what marks them.
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Stages {
+        #[command(subcommand)]
+        ask: Ask,
+    },
     /// Mark a stage from inside a run; returns when it was heard.
     #[command(after_help = MARK_AFTER_HELP)]
     Mark {
         /// The stage's name
         #[arg(value_parser = utf8())]
         name: String,
+    },
+}
+
+/// What is asked of stage files.
+#[derive(Debug, Subcommand)]
+pub enum Ask {
+    /// The bundled stage files: name, status, what they are for, and the command lines that choose them
+    #[command(after_help = STAGES_AFTER_HELP)]
+    List,
+    /// Print a bundled stage file, as a beginning for one of your own
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Show {
+        /// Its name
+        #[arg(value_parser = utf8())]
+        name: String,
+    },
+    /// Say whether a file is a stage file, and how each of its stages is reached
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Check {
+        /// The stage file, or the name of a bundled one
+        file: OsString,
+    },
+    /// Say which lines of a saved log would have marked which stages
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Try {
+        /// The name of a bundled stage file, or a path
+        #[arg(value_name = "NAME|FILE")]
+        stages: OsString,
+        /// The log: text, a run folder or its output.log, or `-` for standard input
+        log: PathBuf,
+        /// The command that printed it, after `--`: what the stage file takes from a command line [default: its defaults]
+        #[arg(last = true, value_name = "COMMAND")]
+        argv: Vec<OsString>,
     },
 }
 

@@ -68,6 +68,8 @@ pub enum Evidence {
     Quiet,
     /// Device memory that rose and stood still.
     Device,
+    /// Anonymous memory that rose and stood still.
+    Anon,
     /// Several of the above, by `all` or `any`.
     Several,
 }

@@ -41,10 +41,12 @@
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |
 //! | [`doctor`] | the verb that says what may be measured here, and what would change it |
+//! | [`catalogue`] | the verb that lists, shows, checks and tries stage files |
 //! | [`cli`] | the command line, as plain options |
 
 pub mod account;
 pub mod artifact;
+pub mod catalogue;
 pub mod cli;
 pub mod clock;
 pub mod demo;

@@ -42,6 +42,8 @@ pub enum Condition {
     Quiet(Quiet),
     /// Device memory rose, and then stayed as it was: reached when it began to stay.
     Device(Plateau),
+    /// Anonymous memory rose since an artifact was first opened, and then stayed: reached when it began to stay.
+    Anon(Growth),
     /// Each of these holds: reached with the last of them.
     All(Vec<Condition>),
     /// One of these holds: reached with the first of them.
@@ -96,6 +98,26 @@ impl Condition {
 pub(super) fn digest_of(value: &impl Serialize) -> String {
     let normalised = serde_json::to_vec(value).expect("names, numbers and text always serialise");
     Sha256::digest(&normalised).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Condition {
+    /// What of it lines alone can show: the rest is left out of an `all` or `any`, as if it held, or
+    /// never would. `None` where nothing is left.
+    pub fn by_output(&self) -> Option<Condition> {
+        let parts = |parts: &[Condition], joined: fn(Vec<Condition>) -> Condition| {
+            let mut kept: Vec<Condition> = parts.iter().filter_map(Condition::by_output).collect();
+            match kept.len() {
+                0 | 1 => kept.pop(),
+                _ => Some(joined(kept)),
+            }
+        };
+        match self {
+            Condition::Log(_) => Some(self.clone()),
+            Condition::All(all) => parts(all, Condition::All),
+            Condition::Any(any) => parts(any, Condition::Any),
+            _ => None,
+        }
+    }
 }
 
 /// Which artifacts must have been mapped at some time.
@@ -160,6 +182,14 @@ pub struct Quiet {
 pub struct Plateau {
     /// Over what there was when it was first looked at.
     pub rise_bytes: u64,
+    pub still_ns: u64,
+}
+
+/// A rise of anonymous memory, and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// As a share of the payload, over what there was when an artifact was first opened.
+    pub rise: Share,
     pub still_ns: u64,
 }
 
@@ -425,6 +455,10 @@ impl fmt::Display for Condition {
             Condition::Quiet(quiet) => write!(f, "no {} for {}", quiet.of(), span(quiet.time_ns)),
             Condition::Device(Plateau { rise_bytes, still_ns }) => {
                 write!(f, "device memory up by {rise_bytes} bytes and then still for {}", span(*still_ns))
+            }
+            Condition::Anon(Growth { rise, still_ns }) => {
+                let still = span(*still_ns);
+                write!(f, "anonymous memory up by {rise} of the payload and then still for {still}")
             }
             Condition::All(conditions) => parts(f, "and", conditions),
             Condition::Any(conditions) => parts(f, "or", conditions),

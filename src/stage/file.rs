@@ -21,6 +21,25 @@ use crate::watch::{LONGEST_STAGE_NAME, is_stage_name};
 
 /// The stage files that are part of the program, `generic` last.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("vllm", include_str!("../../stages/vllm.toml")),
+    ("sglang", include_str!("../../stages/sglang.toml")),
+    ("tgi", include_str!("../../stages/tgi.toml")),
+    ("tensorrt-llm", include_str!("../../stages/tensorrt-llm.toml")),
+    ("llama-cpp", include_str!("../../stages/llama-cpp.toml")),
+    ("llama-cpp-cli", include_str!("../../stages/llama-cpp-cli.toml")),
+    ("ollama", include_str!("../../stages/ollama.toml")),
+    ("triton", include_str!("../../stages/triton.toml")),
+    ("mistralrs", include_str!("../../stages/mistralrs.toml")),
+    ("tei", include_str!("../../stages/tei.toml")),
+    ("cosmos", include_str!("../../stages/cosmos.toml")),
+    ("transformers", include_str!("../../stages/transformers.toml")),
+    ("safetensors", include_str!("../../stages/safetensors.toml")),
+    ("torch", include_str!("../../stages/torch.toml")),
+    ("torch-dcp", include_str!("../../stages/torch-dcp.toml")),
+    ("fastsafetensors", include_str!("../../stages/fastsafetensors.toml")),
+    ("runai-streamer", include_str!("../../stages/runai-streamer.toml")),
+    ("onnxruntime", include_str!("../../stages/onnxruntime.toml")),
+    ("candle", include_str!("../../stages/candle.toml")),
     ("reference-loader", include_str!("../../stages/reference-loader.toml")),
     ("generic", include_str!("../../stages/generic.toml")),
 ];
@@ -44,6 +63,7 @@ const CONDITIONS: &[&str] = &[
     "unmap",
     "quiet",
     "device",
+    "anon",
     "all",
     "any",
 ];
@@ -165,7 +185,11 @@ impl StageFile {
     /// # Errors
     /// No embedded file has that name and no such file can be read, or it is not a stage file.
     pub fn load(name_or_path: impl AsRef<OsStr>) -> anyhow::Result<StageFile> {
-        let name_or_path = name_or_path.as_ref();
+        StageFile::load_for(name_or_path.as_ref(), "--stages ")
+    }
+
+    /// The same, for an argument that errors call so (with a space behind it, or nothing).
+    pub fn load_for(name_or_path: &OsStr, option: &str) -> anyhow::Result<StageFile> {
         if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
             return Ok(StageFile::parse(text, name)?);
         }
@@ -173,21 +197,21 @@ impl StageFile {
         let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
         let path = Path::new(name_or_path);
         let metadata = std::fs::metadata(path).with_context(|| {
-            format!("--stages {shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
+            format!("{option}{shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
         })?;
         // Asked before the open, which would wait for the writer of a FIFO.
         if !metadata.is_file() {
             anyhow::bail!(
-                "--stages {shown}: not a file; expected a stage file or the name of one ({})",
+                "{option}{shown}: not a file; expected a stage file or the name of one ({})",
                 names.join(", ")
             );
         }
         let mut bytes = Vec::new();
         std::fs::File::open(path)
             .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
-            .with_context(|| format!("--stages {shown}"))?;
+            .with_context(|| format!("{option}{shown}"))?;
         if bytes.len() as u64 > LARGEST_FILE {
-            anyhow::bail!("--stages {shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
+            anyhow::bail!("{option}{shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
         }
         match std::str::from_utf8(&bytes) {
             Ok(text) => Ok(StageFile::parse(text, &shown)?),
@@ -205,6 +229,18 @@ impl StageFile {
             .iter()
             .map(|(name, text)| StageFile::parse(text, name).expect("a unit test parses each embedded file"))
             .collect()
+    }
+
+    /// The text of an embedded file.
+    ///
+    /// # Errors
+    /// There is none of that name; those that there are are named.
+    pub fn embedded_text(name: &str) -> anyhow::Result<&'static str> {
+        let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        match EMBEDDED.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Ok(text),
+            None => anyhow::bail!("{}: no bundled stage file has that name{}", text_of(name), hint(name, &names)),
+        }
     }
 
     /// Adds a one-off stage from the command line, `NAME=KIND:ARGUMENT` (`loaded=log:REGEX`, `half=residency:50%`,
@@ -259,8 +295,8 @@ impl StageFile {
                 };
                 return Err(reader.error(at_argument(), format!("expected an argument, as in 'NAME={example}'")));
             }
-            ("device", _) => {
-                let problem = "`device` takes two figures, and so stands in a stage file only";
+            ("device" | "anon", _) => {
+                let problem = format!("`{kind}` takes two figures, and so stands in a stage file only");
                 return Err(reader.error(start..start, problem));
             }
             (kind, _) => {
@@ -538,6 +574,7 @@ impl Reader<'_> {
             "file" => Condition::File(self.file(value)?),
             "quiet" => Condition::Quiet(self.quiet(value)?),
             "device" => Condition::Device(self.device(value)?),
+            "anon" => Condition::Anon(self.anon(value)?),
             "exit" => Condition::Exit(match value.get_ref() {
                 DeValue::Integer(_) => self.whole(value, kind)?.to_string().parse().map_err(at_value)?,
                 _ => self.text(value, kind)?.parse().map_err(at_value)?,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::asked::Values;
 use super::condition::{Condition, ExitIs, FirstIs, FirstOutput, LogLine, Mapped};
 use super::file::StageFile;
-use super::measured::{Look, Moment, Still, Unmapping};
+use super::measured::{Before, Growing, Look, Moment, Still, Unmapping};
 use crate::clock::At;
 use crate::event::{ArtifactId, Event, Evidence, Mark, Pid, Probe, Stream, What, text_of};
 use crate::sample::Sample;
@@ -119,6 +119,7 @@ impl Matcher {
             event.what,
             What::Artifact { .. }
                 | What::Mapped { .. }
+                | What::Opened { .. }
                 | What::Notify { .. }
                 | What::Exit { .. }
                 | What::Exec { .. }
@@ -287,6 +288,10 @@ enum Progress {
         state: Still,
         met: Option<Proof>,
     },
+    Grown {
+        state: Growing,
+        met: Option<Proof>,
+    },
     OfTheWorld,
     Parts(Vec<Progress>),
 }
@@ -297,6 +302,7 @@ impl Progress {
             Condition::Log(_) => Progress::Log { pending: VecDeque::new(), matched: 0, met: None },
             Condition::Unmap(_) => Progress::Unmap { state: Unmapping::default(), met: None },
             Condition::Quiet(_) | Condition::Device(_) => Progress::Still { state: Still::default(), met: None },
+            Condition::Anon(_) => Progress::Grown { state: Growing::default(), met: None },
             Condition::Residency(_)
             | Condition::Http(_)
             | Condition::Tcp(_)
@@ -313,6 +319,7 @@ impl Progress {
             Progress::Log { met, .. }
             | Progress::Once { met }
             | Progress::Unmap { met, .. }
+            | Progress::Grown { met, .. }
             | Progress::Still { met, .. } => met.as_ref(),
             Progress::OfTheWorld | Progress::Parts(_) => None,
         }
@@ -330,6 +337,7 @@ struct World {
     /// The last look at residency, and the time of the last look at anything.
     previous: Option<Look>,
     looked: Option<At>,
+    before: Before,
 }
 
 impl World {
@@ -475,8 +483,10 @@ impl Following {
             What::Artifact { artifact, .. } => {
                 self.world.artifacts.insert(*artifact);
             }
+            What::Opened { .. } => self.world.before.opened(moment),
             What::Mapped { pid, artifact, bytes, .. } => {
                 let world = &mut self.world;
+                world.before.opened(moment);
                 world.artifacts.insert(*artifact);
                 world.mapped.insert(*artifact);
                 let proof = |detail| Some(Proof::new(moment, Evidence::Mapping, detail));
@@ -561,6 +571,7 @@ impl Following {
 
     fn look(&mut self, look: Look, out: &mut Vec<Event>) {
         let opened = self.openings();
+        self.world.before.look(&look);
         let world = &self.world;
         for (stage, opened) in self.stages.iter_mut().zip(opened) {
             for (condition, progress, opened) in stage.open(opened) {
@@ -854,6 +865,11 @@ fn match_look(condition: &Condition, progress: &mut Progress, look: &Look, openi
             if let (Some(detail), Some(_)) = (state.look(look, *share), since) {
                 let moment = Moment { at: look.t, low: world.looked };
                 *met = Some(Proof::new(moment, Evidence::Unmap, detail));
+            }
+        }
+        (Condition::Anon(growth), Progress::Grown { state, met }) if met.is_none() => {
+            if let Some((moment, detail)) = state.look(*growth, look, &world.before, world.looked, since) {
+                *met = Some(Proof { sampled: Some(moment.at), ..Proof::new(moment, Evidence::Anon, detail) });
             }
         }
         (condition @ (Condition::Quiet(_) | Condition::Device(_)), Progress::Still { state, met }) if met.is_none() => {

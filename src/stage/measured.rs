@@ -1,6 +1,8 @@
 //! Conditions of what samples measure over time: what shrank, what stood still.
 
-use super::condition::{Condition, Plateau, Share};
+use std::collections::VecDeque;
+
+use super::condition::{Condition, Growth, Plateau, Share};
 use crate::clock::At;
 use crate::metric::Metric;
 use crate::sample::Sample;
@@ -17,6 +19,8 @@ pub(super) struct Look {
     faults: Option<u64>,
     reads: Option<u64>,
     device: Option<u64>,
+    payload: Option<u64>,
+    anon: Option<u64>,
     /// Nothing of the launch was left: what it holds or does no longer says anything.
     over: bool,
 }
@@ -33,6 +37,8 @@ impl Look {
             faults: faults.map(|(minor, major)| minor + major),
             reads: value(Metric::ReadBytes),
             device: value(Metric::DeviceLaunchBytes).or_else(|| value(Metric::DeviceUsedBytes)),
+            payload: value(Metric::PayloadBytes),
+            anon: value(Metric::RssAnonBytes),
             over: super::is_over(sample),
         }
     }
@@ -136,5 +142,112 @@ impl Still {
             _ => return None,
         };
         Some((began, detail))
+    }
+}
+
+/// Anonymous memory before an artifact was opened: what a program holds by then is not of the model.
+#[derive(Default)]
+pub(super) struct Before {
+    recent: VecDeque<(At, u64)>,
+    base: Option<u64>,
+}
+
+/// Looks remembered for an opening that is told of late; at the usual tick these are 10 s.
+const RECENT: usize = 512;
+
+impl Before {
+    pub fn look(&mut self, look: &Look) {
+        if let (None, Some(anon)) = (self.base, look.anon) {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((look.t, anon));
+        }
+    }
+
+    /// An artifact was opened at this moment: only looks before it can count.
+    pub fn opened(&mut self, moment: Moment) {
+        if self.base.is_none() {
+            let before = |(t, _): &&(At, u64)| moment.low.is_some_and(|low| *t <= low);
+            // Without one: the first that there is, or a launch that had nothing yet.
+            let base = self.recent.iter().rfind(before).or(self.recent.front());
+            self.base = Some(base.map_or(0, |(_, anon)| *anon));
+            self.recent = VecDeque::new();
+        }
+    }
+}
+
+/// How far anonymous memory has grown.
+#[derive(Default)]
+pub(super) struct Growing {
+    /// Where it stands, and since when.
+    now: Option<(u64, Moment)>,
+}
+
+/// Anonymous memory stands still where it moves by less: a running program always takes and gives some.
+const STIR: u64 = 4 << 20;
+
+impl Growing {
+    /// When it came to stand still and what it is in words, if it has done so for long enough, counted from `since` on
+    /// where that is later; `looked`: the look before this one.
+    pub fn look(
+        &mut self,
+        growth: Growth,
+        look: &Look,
+        before: &Before,
+        looked: Option<At>,
+        since: Option<At>,
+    ) -> Option<(Moment, String)> {
+        let figures = before.base.zip(look.anon).zip(look.payload).filter(|_| !look.over);
+        let Some(((base, anon), payload)) = figures else {
+            self.now = None;
+            return None;
+        };
+        match self.now {
+            Some((stands, _)) if stands.abs_diff(anon) < STIR => {}
+            _ => self.now = Some((anon, Moment { at: look.t, low: Some(looked.unwrap_or(At(0))) })),
+        }
+        let (_, began) = self.now?;
+        let stood = u64::try_from(look.t.0.saturating_sub(began.at.max(since?).0)).ok()?;
+        let grown = anon.saturating_sub(base);
+        let is_met = stood >= growth.still_ns && growth.rise.is_reached(grown, payload);
+        is_met.then(|| (began, format!("{grown} bytes more of anonymous memory, of {payload} payload bytes")))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anonymous_memory_counts_from_the_opening_and_when_it_stands() {
+        const MIB: u64 = 1 << 20;
+        let growth = Growth { rise: "90%".parse().unwrap(), still_ns: 200 };
+        let look = |t, anon: u64| {
+            let mut values = crate::metric::Values::ABSENT;
+            values.set(Metric::PayloadBytes, 100 * MIB);
+            values.set(Metric::RssAnonBytes, anon * MIB);
+            Look::of(&Sample { t: At(t), late_ns: 0, cost_ns: 0, values })
+        };
+        let (mut before, mut growing) = (Before::default(), Growing::default());
+        let mut feed = |before: &mut Before, t, anon| {
+            let look = look(t, anon);
+            before.look(&look);
+            growing.look(growth, &look, before, Some(At(t - 100)), Some(At(i64::MIN))).map(|(moment, _)| moment.at.0)
+        };
+        // Libraries that take more than the payload, before it is opened.
+        for (t, anon) in [(100, 0), (200, 150), (300, 150), (400, 150), (500, 150)] {
+            assert_eq!(feed(&mut before, t, anon), None);
+        }
+        // Told of late: what was read before that is of the model.
+        assert_eq!(feed(&mut before, 600, 180), None);
+        before.opened(Moment { at: At(610), low: Some(At(550)) });
+        assert_eq!(feed(&mut before, 700, 243), None);
+        assert_eq!(feed(&mut before, 800, 241), None, "stands, not for long enough");
+        assert_eq!(feed(&mut before, 900, 242), Some(700));
+        let mut late = Before::default();
+        late.opened(Moment { at: At(10), low: None });
+        assert_eq!(late.base, Some(0));
     }
 }

@@ -4,9 +4,11 @@
 pub mod amount;
 pub mod asked;
 pub mod condition;
+pub mod elsewhere;
 pub mod file;
 pub mod matcher;
 mod measured;
+pub mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,6 +68,11 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
         marks.iter_mut().for_each(|mark| by_the_end(mark, over));
     }
     let seen = Evidence::of(events);
+    let elsewhere = elsewhere(events).filter(|_| !seen.opened);
+    let reached = |mark: (At, Option<u64>, &Mark)| match &elsewhere {
+        Some(program) if !is_of_this_tree(mark.2.evidence) => told_from_elsewhere(program, mark),
+        _ => reached(mark),
+    };
     let began = |stage: &str| {
         events[marked_from..].iter().find_map(|event| match &event.what {
             What::Began { stage: this, .. } if this == stage => Some(event.at),
@@ -126,6 +133,34 @@ fn by_the_end((at, uncertainty_ns, mark): &mut (At, Option<u64>, &Mark), over: A
     }
 }
 
+/// The program that the launched command is, if that has others do the loading where this tree is not.
+fn elsewhere(events: &[Event]) -> Option<String> {
+    let mut execs = events.iter().filter_map(|event| match &event.what {
+        What::Exec { pid, argv } => Some((*pid, argv)),
+        _ => None,
+    });
+    let (root, first) = execs.next()?;
+    let mut of_root = std::iter::once(first).chain(execs.filter(|(pid, _)| *pid == root).map(|(_, argv)| argv));
+    of_root
+        .find_map(|argv| elsewhere::client(argv))
+        .filter(|client| client.is_remote)
+        .map(|client| client.program.into())
+}
+
+/// Whether what shows a mark can only have happened in the launch's own tree.
+fn is_of_this_tree(evidence: MarkEvidence) -> bool {
+    matches!(evidence, MarkEvidence::Exit | MarkEvidence::Notify)
+}
+
+/// A client may print what it was told: the stage was reached, but not here, and figures of this tree are not its cost.
+fn told_from_elsewhere(program: &str, (at, _, mark): (At, Option<u64>, &Mark)) -> Outcome {
+    let reason = format!(
+        "no artifact was seen opened in this tree: `{program}` told of it after {:.3} s, and has others do the loading",
+        at.seconds()
+    );
+    Outcome { stage: mark.stage.clone(), status: Status::Unknown, reason, begin: None, mark: None }
+}
+
 fn reached((at, uncertainty_ns, mark): (At, Option<u64>, &Mark)) -> Outcome {
     Outcome {
         stage: mark.stage.clone(),
@@ -149,6 +184,7 @@ struct Evidence {
     no_faults: Option<String>,
     no_reads: Option<String>,
     no_device: Option<String>,
+    no_anon: Option<String>,
     /// Of each condition that was asked, by its digest, the attempts and what came of the last one.
     asked: BTreeMap<String, (u64, String)>,
 }
@@ -187,6 +223,7 @@ impl Evidence {
             no_faults: absent(Metric::MinorFaults).or_else(|| absent(Metric::MajorFaults)),
             no_reads: absent(Metric::ReadBytes),
             no_device: absent(Metric::DeviceLaunchBytes),
+            no_anon: absent(Metric::RssAnonBytes),
             asked: asked.collect(),
         }
     }
@@ -300,6 +337,10 @@ impl Evidence {
                 Some(reason) => (Status::Unknown, format!("device memory is not known: {reason}")),
                 None => (Status::Unknown, "no device probe looked at device memory in this run".to_string()),
             },
+            Condition::Anon(_) => match &self.no_anon {
+                Some(reason) => (Status::Unknown, format!("anonymous memory is not known: {reason}")),
+                None => (Status::NotReached, format!("at no time was {condition}")),
+            },
             Condition::All(parts) | Condition::Any(parts) => {
                 let unknown =
                     parts.iter().map(|part| self.lack_of(part)).find(|(status, _)| *status == Status::Unknown);
@@ -410,7 +451,7 @@ fn sampled_beside(samples: &[Sample], at: At, evidence: MarkEvidence) -> Option<
 /// itself does not outlive the launch, and a sample's share is that sample's own.
 pub fn outlives_the_launch(evidence: MarkEvidence) -> bool {
     use MarkEvidence::*;
-    !matches!(evidence, Exit | Residency | Unmap | Quiet | Device)
+    !matches!(evidence, Exit | Residency | Unmap | Quiet | Device | Anon)
 }
 
 /// Whether a sample was taken when no process of the launch was left, or none that holds anything: one on its way out

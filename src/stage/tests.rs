@@ -112,6 +112,32 @@ fn a_tree_that_opens_no_artifact_could_not_have_shown_a_stage() {
 }
 
 #[test]
+fn what_a_client_prints_is_no_stage_of_its_own_tree() {
+    let run = |argv: &[&str], events: &[Event]| {
+        let exec = event(0, What::Exec { pid: 7, argv: argv.iter().map(|word| word.to_string()).collect() });
+        let exited = Event {
+            what: What::Mark(Mark { stage: "end".into(), evidence: By::Exit, detail: String::new(), sampled: None }),
+            ..exit(9, 0)
+        };
+        let stages =
+            file("[[stage]]\nname = 'a'\nwhen = { log = 'x' }\n[[stage]]\nname = 'end'\nwhen = { exit = 'any' }\n");
+        let all = [&[exec], events, &[mark(5, "a"), exit(9, 0), exited]].concat();
+        outcomes(&stages, &all).iter().map(|outcome| (outcome.status, outcome.reason.clone())).collect::<Vec<_>>()
+    };
+    let docker = run(&["docker", "run", "image"], &[]);
+    assert_eq!((docker[0].0, docker[1].0), (Status::Unknown, Status::Reached));
+    assert!(docker[0].1.contains("`docker` told of it after 0.000 s"), "{}", docker[0].1);
+    // A daemonless client's work may be in the tree; a program that opened an artifact is none; others are no clients.
+    assert_eq!(run(&["podman", "run", "image"], &[opened(1)])[0].0, Status::Reached);
+    assert_eq!(run(&["mpirun", "-n", "2", "x"], &[])[0].0, Status::Reached);
+    assert_eq!(run(&["python", "serve.py"], &[])[0].0, Status::Reached);
+    let replaced = event(1, What::Exec { pid: 7, argv: vec!["kubectl".into()] });
+    assert_eq!(run(&["sh", "start.sh"], &[replaced])[0].0, Status::Unknown, "a shell that became one");
+    let child = event(1, What::Exec { pid: 8, argv: vec!["docker".into()] });
+    assert_eq!(run(&["sh", "start.sh"], &[child])[0].0, Status::Reached, "one beside others");
+}
+
+#[test]
 fn a_mark_heard_after_the_end_has_the_values_from_before() {
     let sample = |t, processes: u64| {
         let mut values = Values::ABSENT;

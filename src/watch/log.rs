@@ -347,6 +347,32 @@ fn is_readable(pipe: &File) -> bool {
     poll(&mut fds, 0u8).is_ok_and(|ready| ready > 0)
 }
 
+/// Output that was saved, split into lines as it is when it is printed.
+pub struct SavedOutput {
+    stream: Stream,
+    splitter: Splitter,
+}
+
+impl SavedOutput {
+    /// Of this stream, or of both.
+    pub fn new(stream: Stream) -> SavedOutput {
+        SavedOutput { stream, splitter: Splitter::default() }
+    }
+
+    /// More of it: a piece of one line of the file, its `\n` included where it has one. `number` is the line's own; what
+    /// is split off is given out with the number of the line that it ended in.
+    pub fn push(&mut self, number: u64, bytes: &[u8], take: &mut impl FnMut(u64, Line)) {
+        let stream = self.stream;
+        self.splitter.push(bytes, (Mono(number), None), &mut |piece| take(piece.time.0.0, piece.of(stream)));
+    }
+
+    /// Its end, in the line with this number.
+    pub fn finish(&mut self, number: u64, take: &mut impl FnMut(u64, Line)) {
+        let stream = self.stream;
+        self.splitter.over((Mono(number), None), &mut |piece| take(piece.time.0.0, piece.of(stream)));
+    }
+}
+
 /// When a piece was completed, and for how long before it may have been.
 type Time = (Mono, Option<u64>);
 
@@ -356,6 +382,12 @@ struct Piece {
     bytes: Vec<u8>,
     end: LineEnd,
     time: Time,
+}
+
+impl Piece {
+    fn of(self, stream: Stream) -> Line {
+        Line { stream, bytes: self.bytes, end: self.end }
+    }
 }
 
 /// Splits a stream into lines, whatever the pieces in which it is read. Keeps [`LONGEST_LINE`] bytes at most.

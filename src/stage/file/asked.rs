@@ -11,7 +11,7 @@ use super::{Fields, Reader, StageError, Variable, hint};
 use crate::host::mask::is_secret_name;
 use crate::stage::amount;
 use crate::stage::asked::{Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix};
-use crate::stage::condition::{Condition, Count, FirstOutput, Pattern, Plateau, Quiet, Share};
+use crate::stage::condition::{Condition, Count, FirstOutput, Growth, Pattern, Plateau, Quiet, Share};
 
 /// The shortest and the longest time between attempts, and of an attempt.
 const POLLS: Range<u64> = 10_000_000..3_600_000_000_001;
@@ -345,6 +345,13 @@ impl Reader<'_> {
             return Err(self.error(rise.span(), "`rise`: nothing is no rise"));
         }
         Ok(Plateau { rise_bytes, still_ns: self.time(&fields, "still", POLLS, 0)? })
+    }
+
+    pub(super) fn anon<'a>(&self, value: &'a Spanned<DeValue<'a>>) -> Result<Growth, StageError> {
+        let fields = self.fields(self.table(value, "anon")?, &["rise", "still"])?;
+        let rise = self.required(&fields, "rise", value.span())?;
+        self.required(&fields, "still", value.span())?;
+        Ok(Growth { rise: self.share(rise, "rise")?, still_ns: self.time(&fields, "still", POLLS, 0)? })
     }
 
     /// A condition by one text, as the command line has it.
