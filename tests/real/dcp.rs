@@ -7,20 +7,25 @@ use crate::support::{Launch, files, here, made, program, python, text};
 
 const PAYLOAD: u64 = 128 << 20;
 
-#[test]
-#[ignore = "needs tests/real/install.sh"]
-fn two_ranks_map_one_checkpoint_once() {
+/// Launches two ranks of the driver on a checkpoint that is cold.
+fn launch(arguments: &[&str]) -> Launch {
     let mebibytes = (PAYLOAD >> 20).to_string();
     let (folder, said) = made("dcp", &python("torch"), "make_dcp.py", &[&mebibytes]);
     assert_eq!(said.trim(), PAYLOAD.to_string());
     let shards: Vec<PathBuf> = files(&folder, ".safetensors");
     assert_eq!(shards.len(), 2);
-
     let mut command = Command::new(program("torch", "torchrun"));
-    command.args(["--nproc-per-node", "2"]).arg(here().join("loaders/dcp_ranks.py")).arg(&folder);
+    command.args(["--nproc-per-node", "2"]).arg(here().join("loaders/dcp_ranks.py")).arg(&folder).args(arguments);
     command.env("OMP_NUM_THREADS", "1");
-    let launch = Launch::of(&shards, &["--stages", "torch-dcp", "--until", "first_response"], &command);
+    let launch = Launch::of(&shards, &["--stages", "torch-dcp"], &command);
     launch.assert_sound("torch-dcp", PAYLOAD);
+    launch
+}
+
+#[test]
+#[ignore = "needs tests/real/install.sh"]
+fn two_ranks_map_one_checkpoint_once() {
+    let launch = launch(&[]);
     launch.assert_in_order(&["module_built", "mapping_available", "module_populated", "first_response"]);
 
     // Each rank maps each shard, more than once; together they map the checkpoint once.
@@ -57,4 +62,14 @@ fn two_ranks_map_one_checkpoint_once() {
         stdout.lines().filter_map(|line| line.strip_prefix("answer ")?.split(' ').next()).collect();
     assert_eq!(answers.len(), 2, "{stdout}");
     assert_eq!(answers[0], answers[1]);
+}
+
+#[test]
+#[ignore = "needs tests/real/install.sh"]
+fn silent_ranks_have_the_stages_that_can_be_seen_from_outside() {
+    let launch = launch(&["silent"]);
+    launch.assert_in_order(&["mapping_available", "module_populated", "exited"]);
+    launch.assert_in_order(&["module_populated", "mapping_released", "exited"]);
+    assert_eq!(launch.run.stage("module_populated").text("evidence"), "anon");
+    assert!(launch.at("module_populated", "rss_anon_bytes") >= 2 * PAYLOAD, "each rank has its copy");
 }
