@@ -19,6 +19,7 @@ Examples:
   stagemark demo
   stagemark run -- vllm serve ORG/NAME
   stagemark inspect model.safetensors
+  stagemark stages list
 
 `stagemark VERB --help` says more, exit statuses included.";
 

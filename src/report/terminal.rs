@@ -80,7 +80,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     faults::sentences(run).iter().for_each(|sentence| page.line(sentence));
     page.blank();
     page.line(&words::condition(run));
-    page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));
+    page.line(&format!("{} · stages: {}", words::stopping_event(run, table), words::stage_file(run)));
     page.line(&exit(run));
     if let Some(cost) = cost(run) {
         page.line(&cost);

@@ -73,6 +73,12 @@ pub fn condition(run: &Run) -> String {
     parts.join(" · ")
 }
 
+/// The stage file that was followed; whether it has been run against the real program is said where it has not.
+pub fn stage_file(run: &Run) -> String {
+    let verified = if run.meta.stages.status == "verified" { "" } else { " (unverified)" };
+    format!("{}{verified}", plain(&run.meta.stages.name))
+}
+
 /// Where the account ends.
 pub fn stopping_event(run: &Run, table: &StageTable) -> String {
     match (&run.meta.until, table.stopping_row().and_then(StageRow::at)) {

@@ -52,7 +52,8 @@ pub fn client(argv: &[String]) -> Option<Client<'_>> {
 /// The file name of the program, or of the script that an interpreter runs, and the arguments behind it.
 fn program(argv: &[String]) -> Option<(&str, &[String])> {
     let (first, rest) = argv.split_first()?;
-    let name = file_name(first);
+    // A program whose arguments could not be read stands in brackets.
+    let name = file_name(first.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(first));
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     if INTERPRETERS.contains(&plain)
         && let Some((script, behind)) = rest.split_first()
@@ -82,6 +83,7 @@ mod tests {
         assert_eq!(of("/usr/bin/python3.11 /usr/local/bin/ray job submit").as_deref(), Some("ray"));
         assert_eq!(of("/bin/sh /opt/kubectl apply").as_deref(), Some("kubectl"));
         assert_eq!(of("ollama run llama3").as_deref(), Some("ollama"));
+        assert_eq!(of("[docker]").as_deref(), Some("docker"));
         assert_eq!(of("ollama"), Some("ollama".to_owned()));
         for none in [
             "ollama serve",

@@ -713,7 +713,8 @@ when = { all = [ { unix = "@x" }, { file = { path = "a", matches = "b" } }, { fi
 [[stage]]
 name = "rest"
 when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB", still = "200 ms" } },
-                 { log = "x", count = "{ranks}" }, { quiet = { time = "1s", of = "reads" } } ] }
+                 { log = "x", count = "{ranks}" }, { anon = { rise = "50%", still = "200 ms" } },
+                 { quiet = { time = "1s", of = "reads" } } ] }
 "#;
         let file = StageFile::parse(text, "t.toml").unwrap();
         let Some(Condition::Http(http)) = &file.stages[0].when else { panic!("not http") };
@@ -819,6 +820,8 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             ("when = { quiet = { time = '2 s', of = 'writes' } }", "`of`: expected"),
             ("when = { all = [ { device = {} } ] }", "t.toml:4:29: `rise` is missing"),
             ("when = { device = { rise = '64 MiB', still = '1 ms' } }", "`still`: from 10 ms"),
+            ("when = { anon = { rise = '64 MiB', still = '1 s' } }", "`rise`: expected a share"),
+            ("when = { anon = { rise = '50%' } }", "`still` is missing"),
             ("when = { device = { rise = '64 mb', still = '1 s' } }", "`rise`: expected a size"),
             ("when = { log = 'x', count = '{ranks}' }", "`count`: there is no variable `ranks`"),
             ("when = { log = 'x', count = 'two' }", "`count`: with the variables' defaults it is no number"),

@@ -6,6 +6,7 @@ mod cli;
 mod confine;
 mod degraded;
 mod doctor;
+mod families;
 mod faults;
 mod folder;
 mod host;
