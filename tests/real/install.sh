@@ -82,7 +82,7 @@ END
         -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN' \
         -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF
-    PATH=$venv/bin:$PATH cmake --build "$work/made" --target llama-server llama-cli
+    PATH=$venv/bin:$PATH cmake --build "$work/made" --target llama-server llama-cli llama-completion
     # Beside Python's, and with the libraries that are looked for beside them.
     cp -a "$work"/made/bin/* "$venv/bin/"
     rm -rf "$work"
