@@ -4,15 +4,18 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::event::text_of;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
+use crate::stage::asked::Work;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -174,10 +177,26 @@ pub struct RunArgs {
     /// Follow this stage file: the name of a bundled one, or a path [default: by the programs that run]
     #[arg(long, value_name = "NAME|FILE")]
     pub stages: Option<OsString>,
-    /// Add a stage: NAME=log:REGEX, NAME=mapping:any|all, NAME=residency:PERCENT,
-    /// NAME=exit:any|CODE, NAME=notify; may be repeated
+    /// Add a stage: NAME=log:REGEX, NAME=http:URL (answered with status 200), NAME=tcp:HOST:PORT, NAME=unix:PATH,
+    /// NAME=file:PATH, NAME=first_output:byte|line, NAME=mapping:any|all, NAME=unmap:PERCENT,
+    /// NAME=residency:PERCENT, NAME=quiet:TIME, NAME=exit:any|CODE, NAME=notify; may be repeated
     #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT", value_parser = utf8())]
     pub one_offs: Vec<String>,
+    /// Send a header with the requests of stages, its value taken from an environment variable and written to no file;
+    /// VARIABLE alone is `Authorization: Bearer` with it; may be repeated
+    #[arg(long, value_name = "HEADER=VARIABLE", value_parser = utf8())]
+    pub header_env: Vec<String>,
+    /// Requests that stand for the work, a JSON object a line with the keys of an `http` condition: asked after
+    /// `first_response`; the stage `representative_work` is reached when all are accepted. Latencies are in responses.csv
+    #[arg(long, value_name = "FILE")]
+    pub workload: Option<PathBuf>,
+    /// How many requests of the workload are in flight at a time
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "workload", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub concurrency: u16,
+    /// Repeat the request of the stage `first_response` so often after it was accepted, one at a time: the first response's
+    /// latency against the steady one, in responses.csv
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub repeat_response: u32,
     /// The stopping event: the stage at which the account ends
     #[arg(long, value_name = "STAGE", value_parser = utf8())]
     pub until: Option<String>,
@@ -286,10 +305,26 @@ impl RunArgs {
             cgroup: matches!(self.cgroup, CgroupArg::Auto),
             reset_peaks: self.reset_peaks,
             faults: self.faults,
+            header_env: self.header_env,
+            workload: self.workload.as_deref().map(|path| workload(path, self.concurrency.into())).transpose()?,
+            repeat_response: self.repeat_response.into(),
             stream: Choice::from_environment(),
             argv: self.argv,
         })
     }
+}
+
+/// The requests in a file of at most 16 MiB.
+fn workload(path: &Path, concurrency: usize) -> anyhow::Result<Work> {
+    const LARGEST: u64 = 16 << 20;
+    let shown = text_of(path);
+    let told = || format!("--workload {shown}");
+    // Asked before the open, which would wait for the writer of a FIFO.
+    let metadata = std::fs::metadata(path).with_context(told)?;
+    anyhow::ensure!(metadata.is_file(), "{}: not a file", told());
+    anyhow::ensure!(metadata.len() <= LARGEST, "{}: larger than {LARGEST} bytes", told());
+    let text = String::from_utf8(std::fs::read(path).with_context(told)?).with_context(told)?;
+    Ok(Work::parse(&text, &shown, concurrency)?)
 }
 
 /// Text, with an error that names the argument where it is none.

@@ -53,6 +53,9 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         cgroup: false,
         reset_peaks: false,
         faults: None,
+        header_env: Vec::new(),
+        workload: None,
+        repeat_response: 0,
         stream: Choice::Usual,
         argv,
     })

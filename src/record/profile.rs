@@ -32,6 +32,7 @@ use super::surroundings::Surroundings;
 use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
+use crate::ask::Asking;
 use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts};
@@ -154,6 +155,8 @@ impl Prepared {
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
     launch::signals::hold();
+    // Before the folder, which wrong usage should not leave behind.
+    let secrets = options.secrets()?;
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
 
@@ -245,8 +248,10 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     meta.warnings = warnings;
     let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
     let faults = faults.map(|prepared| prepared.start(clock, artifacts.clone(), discover));
+    let asking = Asking::new(clock, secrets, options.repeat_response, sender.clone());
     let recorder = Recorder::new(Setup {
         clock,
+        asking: asking.clone(),
         receiver,
         folder,
         probes: Probes {
@@ -286,6 +291,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     }
     logs.into_iter().for_each(log::LogWatch::finish);
     notified.into_iter().for_each(notify::NotifyWatch::finish);
+    asking.finish();
     recorded.into_iter().for_each(StreamWatch::finish);
     if outputs.log_bytes_lost() > 0 {
         let what = Observed::Event(watch::lost(&format!("{} bytes of output", outputs.log_bytes_lost())));

@@ -70,6 +70,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     table_of_stages(&mut page, table);
     page.blank();
     words::gap(table).iter().for_each(|sentence| page.line(sentence));
+    words::after(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));

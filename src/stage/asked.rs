@@ -67,6 +67,19 @@ pub struct Acceptance {
     pub equals: BTreeMap<String, Value>,
 }
 
+/// Requests that stand for the work: all must be accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// SHA-256 of the file that they stand in, in hexadecimal.
+    pub file_digest: String,
+    pub requests: usize,
+    /// How many are in flight at a time.
+    pub concurrency: usize,
+    /// The requests by their names; not in the normalised form, which has the digest.
+    #[serde(skip)]
+    pub each: Vec<(String, Http)>,
+}
+
 /// A TCP connection that must be accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tcp {
@@ -258,6 +271,12 @@ impl Acceptance {
 impl fmt::Display for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an acceptable response to {} {}", self.method, self.url.as_str())
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "acceptable responses to {} requests, {} at a time", self.requests, self.concurrency)
     }
 }
 

@@ -8,7 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::asked::{FileIs, Http, Tcp, Template, Unix, Values};
+use super::asked::{FileIs, Http, Tcp, Template, Unix, Values, Work};
 use crate::event::Stream;
 
 /// Largest compiled pattern, in bytes: a pattern is untrusted text, and `x{1000}{1000}` would take all memory.
@@ -28,6 +28,8 @@ pub enum Condition {
     Exit(ExitIs),
     /// A request was answered as it should be.
     Http(Box<Http>),
+    /// Requests that stand for the work were all answered as they should be (`--workload`).
+    Work(Work),
     /// A TCP connection was accepted.
     Tcp(Tcp),
     /// A connection to a Unix socket was accepted.
@@ -70,13 +72,17 @@ impl Condition {
 
     /// Whether somebody has to ask: it is decided by [`crate::event::What::Probe`] events.
     pub fn is_asked(&self) -> bool {
-        matches!(self, Condition::Http(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_))
+        matches!(
+            self,
+            Condition::Http(_) | Condition::Work(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_)
+        )
     }
 
     /// The variables without which it cannot be decided.
     pub fn names(&self) -> BTreeSet<&str> {
         match self {
             Condition::Http(http) => http.names(),
+            Condition::Work(work) => work.each.iter().flat_map(|(_, http)| http.names()).collect(),
             Condition::Tcp(tcp) => tcp.address.names(),
             Condition::Unix(unix) => unix.path.names(),
             Condition::File(file) => file.path.names(),
@@ -438,6 +444,7 @@ impl fmt::Display for Condition {
             Condition::Exit(ExitIs::Any) => write!(f, "the end of the command"),
             Condition::Exit(ExitIs::Code(code)) => write!(f, "the command's exit with status {code}"),
             Condition::Http(http) => http.fmt(f),
+            Condition::Work(work) => work.fmt(f),
             Condition::Tcp(tcp) => tcp.fmt(f),
             Condition::Unix(unix) => unix.fmt(f),
             Condition::File(file) => file.fmt(f),

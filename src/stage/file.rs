@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::asked::Work;
 use super::condition::{Condition, Count, FirstOutput, LogLine, Pattern, digest_of};
 use crate::event::{Stream, text_of};
 use crate::watch::{LONGEST_STAGE_NAME, is_stage_name};
@@ -174,7 +175,7 @@ pub struct StageError {
 impl StageFile {
     /// Parses a stage file; `origin` names it in errors.
     pub fn parse(text: &str, origin: &str) -> Result<StageFile, StageError> {
-        let mut reader = Reader { text, origin, vars: BTreeMap::new() };
+        let mut reader = Reader { text, origin, vars: Some(BTreeMap::new()) };
         let table = DeTable::parse(text)
             .map_err(|error| reader.error(error.span().unwrap_or_default(), error.message().to_string()))?;
         reader.stage_file(&table)
@@ -217,7 +218,7 @@ impl StageFile {
             Ok(text) => Ok(StageFile::parse(text, &shown)?),
             Err(error) => {
                 let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-                let reader = Reader { text: good, origin: &shown, vars: BTreeMap::new() };
+                let reader = Reader { text: good, origin: &shown, vars: None };
                 Err(reader.error(good.len()..good.len(), "not UTF-8 from here on; a stage file is TOML").into())
             }
         }
@@ -248,7 +249,7 @@ impl StageFile {
     /// `spoke=first_output:line`, `settled=quiet:2s`, `freed=unmap:50%`, `warm=notify`). A stage of that name is replaced
     /// where it stands.
     pub fn add_one_off(&mut self, text: &str) -> Result<(), StageError> {
-        let reader = Reader { text, origin: "--stage", vars: self.vars.clone() };
+        let reader = Reader { text, origin: "--stage", vars: Some(self.vars.clone()) };
         let Some((name, definition)) = text.split_once('=') else {
             return Err(reader.error(0..0, "expected NAME=KIND:ARGUMENT, as in 'loaded=log:weights loaded'"));
         };
@@ -326,6 +327,17 @@ impl StageFile {
         Ok(())
     }
 
+    /// Adds the stage `representative_work`, which is reached when all of these requests are accepted, after
+    /// `first_response` where the file has that.
+    pub fn add_work(&mut self, work: Work) {
+        const NAME: &str = "representative_work";
+        let after = self.stage("first_response").map(|stage| stage.name.clone());
+        let when = Some(Condition::Work(work));
+        let definition = Definition { name: NAME.to_string(), after: after.into_iter().collect(), begin: None, when };
+        self.stages.retain(|stage| stage.name != NAME);
+        self.stages.push(definition);
+    }
+
     /// Whether an exec with this command line is of this family: one of the `argv` phrases stands in it, word by word.
     /// A word of a phrase fits an argument that is equal to it or whose file name is.
     pub fn fits(&self, argv: &[String]) -> bool {
@@ -361,8 +373,8 @@ impl StageFile {
 struct Reader<'t> {
     text: &'t str,
     origin: &'t str,
-    /// The variables that may stand in a condition.
-    vars: BTreeMap<String, Variable>,
+    /// The variables that may stand in a condition; any, where they are not known yet.
+    vars: Option<BTreeMap<String, Variable>>,
 }
 
 type Fields<'a> = BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>;
@@ -465,12 +477,12 @@ impl Reader<'_> {
                 let name = self.name(key.get_ref(), key.span())?;
                 vars.insert(name.clone(), self.variable(value, &name)?);
             }
-            self.vars = vars;
+            self.vars = Some(vars);
         }
         let state = self.texts(fields.get("state"), "state")?;
         let stages = self.stages(self.required(&fields, "stage", 0..0)?)?;
         let until = fields.get("until").map(|value| self.stage_name(value, "until", &stages)).transpose()?;
-        let vars = std::mem::take(&mut self.vars);
+        let vars = self.vars.take().unwrap_or_default();
         Ok(StageFile { name, about, status: status.to_string(), argv, until, vars, state, stages })
     }
 
@@ -741,6 +753,44 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
     }
 
     #[test]
+    fn a_workload_is_a_request_a_line() {
+        let text = "{\"url\": \"http://127.0.0.1:{port}/a\", \"json\": {\"n\": null}, \"body\": \"x\", \"id\": \"long\"}\n\n\
+                    {\"url\": \"http://127.0.0.1/b\", \"status\": [200, 204], \"equals\": {\"/a\": null}, \"timeout\": \"5 s\"}\n";
+        let work = Work::parse(text, "w.jsonl", 3).unwrap();
+        assert_eq!((work.requests, work.concurrency, work.file_digest.len()), (2, 3, 64));
+        let names: Vec<&str> = work.each.iter().map(|(id, _)| id.as_str()).collect();
+        assert_eq!(names, ["long", "2"]);
+        let (long, other) = (&work.each[0].1, &work.each[1].1);
+        assert_eq!((long.method.as_str(), other.method.as_str(), other.timeout_ns), ("POST", "GET", 5_000_000_000));
+        assert_eq!(other.accept.equals["/a"], serde_json::Value::Null);
+        let mut file = StageFile::parse(WHOLE, "w").unwrap();
+        file.add_work(work.clone());
+        file.add_work(work);
+        let stage = file.stages.last().unwrap();
+        assert_eq!(
+            (stage.name.as_str(), &stage.after[..]),
+            ("representative_work", &["first_response".to_string()][..])
+        );
+        let names = stage.when.as_ref().unwrap().names();
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["port"]);
+        let again: StageFile = serde_json::from_str(&serde_json::to_string(&file).unwrap()).unwrap();
+        assert_eq!(again.digest(), file.digest());
+        for (text, wrong) in [
+            ("", "w:1:1: no request"),
+            ("{\"url\": \"http://h\"}\n{", "w:2:1: "),
+            ("[]", "w:1:1: "),
+            ("{\"url\": 1}", "`url`: expected text"),
+            ("{\"url\": \"http://h\", \"stauts\": 1}", "did you mean `status`?"),
+            ("{\"url\": \"http://h\", \"json\": 1, \"method\": \"GET\"}", "a request with a body"),
+            ("{\"url\": \"http://h\", \"equals\": 1}", "`equals`: expected an object"),
+            ("{\"url\": \"http://h\", \"id\": []}", "`id`: expected"),
+        ] {
+            let error = Work::parse(text, "w", 1).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{text:?} gave {error}");
+        }
+    }
+
+    #[test]
     fn a_variable_is_found_in_its_spellings() {
         let port = Variable { flag: vec!["--port".into(), "-p".into()], env: vec![], default: "1".into() };
         let value = |line: &str| port.in_argv(&line.split(' ').map(str::to_string).collect::<Vec<_>>());
@@ -789,12 +839,12 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             assert!(problem(text).contains(expected), "{text:?} gave {}", problem(text));
         }
         let cases = [
-            ("when = { http = { url = 'x' } }", "t.toml:4:26: `url`: expected http://… or https://…"),
+            ("when = { http = { url = 'x' } }", "t.toml:4:25: `url`: expected http://… or https://…"),
             ("when = { http = { method = 'GET' } }", "`url` is missing"),
             ("when = { http = 'http://u:p@h/' }", "`url`: a password stands in no file"),
             ("when = { http = 'http://h:{port}/' }", "`url`: there is no variable `port` in `vars`"),
             ("when = { http = 'http://h/ x' }", "`url`: white space"),
-            ("when = { http = { url = 'http://h', method = 'get' } }", "`method`: unknown; did you mean `GET`?"),
+            ("when = { http = { url = 'http://h', method = 'get' } }", "`method`: unknown; expected `GET`"),
             ("when = { http = { url = 'http://h', method = 'GET', json = 1 } }", "`method`: a request with a body"),
             ("when = { http = { url = 'http://h', json = 1, body_file = 'x' } }", "either `json` or `body_file`"),
             ("when = { http = { url = 'http://h', json = 2020-01-01 } }", "JSON has no dates"),

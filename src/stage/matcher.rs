@@ -305,6 +305,7 @@ impl Progress {
             Condition::Anon(_) => Progress::Grown { state: Growing::default(), met: None },
             Condition::Residency(_)
             | Condition::Http(_)
+            | Condition::Work(_)
             | Condition::Tcp(_)
             | Condition::Unix(_)
             | Condition::File(_)

@@ -294,12 +294,15 @@ impl Evidence {
                 Some(end) => (Status::NotReached, format!("the command ended otherwise: {end}")),
                 None => (Status::NotReached, "the end of the command was not recorded".to_string()),
             },
-            Condition::Http(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_) => {
+            Condition::Http(_) | Condition::Work(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_) => {
                 match self.asked.get(&condition.digest()) {
-                    Some((1, outcome)) => (Status::NotReached, format!("no {condition} in one attempt: {outcome}")),
-                    Some((attempts, outcome)) => {
-                        (Status::NotReached, format!("no {condition} in {attempts} attempts; the last: {outcome}"))
+                    Some((1, outcome)) => {
+                        (Status::NotReached, format!("{condition} was not seen in one attempt: {outcome}"))
                     }
+                    Some((attempts, outcome)) => (
+                        Status::NotReached,
+                        format!("{condition} was not seen in {attempts} attempts; the last: {outcome}"),
+                    ),
                     None => {
                         let why = match condition.names().is_empty() {
                             true => "no attempt by this definition is recorded",

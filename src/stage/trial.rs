@@ -164,11 +164,14 @@ impl Trial {
         let ends = piece.ends_with(b"\n");
         match &mut self.form {
             Form::Unknown(first) => {
-                first.extend_from_slice(&piece[..piece.len().min(LONGEST_ROW - first.len())]);
+                let (now, rest) = piece.split_at(piece.len().min(LONGEST_ROW - first.len()));
+                first.extend_from_slice(now);
                 if !ends && first.len() < LONGEST_ROW {
                     return Ok(());
                 }
-                return self.begin(ends);
+                self.begin(ends && rest.is_empty())?;
+                // A line of a run folder is not as long: the rest goes on as text.
+                return if rest.is_empty() { Ok(()) } else { self.push(rest) };
             }
             Form::Plain(output) => output.push(number, piece, &mut |number, line| self.feed.line(number, None, &line)),
             Form::Kept(row) => {
@@ -296,4 +299,61 @@ fn may_match(condition: &Condition, line: &Line) -> bool {
 
 fn trimmed(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Gives so many bytes at a time.
+    struct Slow<'a>(&'a [u8], usize);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let (now, rest) = self.0.split_at(self.0.len().min(self.1).min(buffer.len()));
+            buffer[..now.len()].copy_from_slice(now);
+            self.0 = rest;
+            Ok(now.len())
+        }
+    }
+
+    fn tried(log: &[u8], step: usize) -> (u64, Vec<Tried>) {
+        let file = "name = 't'\n[[stage]]\nname = 'a'\nwhen = { log = 'a$' }\n[[stage]]\nname = 'b'\nafter = ['a']\n\
+                    when = { any = [ { log = '^b', stream = 'stderr' }, { exit = 0 } ] }\n";
+        let mut trial = Trial::new(StageFile::parse(file, "t").unwrap(), &[]);
+        trial.read(Slow(log, step)).unwrap();
+        (trial.lines(), trial.found())
+    }
+
+    #[test]
+    fn a_log_reads_the_same_in_whatever_pieces() {
+        let long = [&b"x".repeat(LONGEST_ROW + 7)[..], b"a\nb\na\rb\r\n\nb"].concat();
+        let kept = b"5\t\tstdout\tnewline\ta\n6\t1\tstderr\treturn\tb\n7\t\tstderr\tcut\ta";
+        for (log, lines) in
+            [(&long[..], 5), (kept, 2), (b"", 0), (b"a", 1), (b"\r\r", 1), (b"1\t\tstdout\tnewline\ta", 1)]
+        {
+            let whole = tried(log, usize::MAX);
+            assert_eq!(whole.0, lines, "{}", log.escape_ascii());
+            for step in [1, 2, 3, 1000] {
+                assert_eq!(tried(log, step), whole, "{} in steps of {step}", log.escape_ascii());
+            }
+        }
+        let by = |log: &[u8]| tried(log, 3).1.into_iter().map(|tried| (tried.found, tried.whole)).collect::<Vec<_>>();
+        let hit = |line, at: Option<i64>, text: &str| Hit { line, at: at.map(At), text: text.into() };
+        let matched = |by| Found::Matched { by, with: Vec::new() };
+        assert_eq!(by(kept), [(matched(hit(1, Some(5), "a")), true), (matched(hit(2, Some(6), "b")), false)]);
+        // What is behind the longest line that is kept is passed over, as live.
+        assert_eq!(by(&long), [(matched(hit(3, None, "a")), true), (matched(hit(3, None, "b")), false)]);
+    }
+
+    #[test]
+    fn what_no_line_shows_is_waited_for_by_nobody() {
+        let file = "name = 't'\n[[stage]]\nname = 'm'\nwhen = { mapping = 'any' }\n[[stage]]\nname = 'n'\n[[stage]]\nname = 'a'\n\
+                    after = ['m', 'n']\nwhen = { log = 'a' }\n";
+        let mut trial = Trial::new(StageFile::parse(file, "t").unwrap(), &[]);
+        trial.read(&b"a\n"[..]).unwrap();
+        let found: Vec<_> = trial.found().into_iter().map(|tried| tried.found).collect();
+        assert!(matches!(&found[..], [Found::NotByOutput, Found::NotByOutput, Found::Matched { .. }]), "{found:?}");
+    }
 }

@@ -60,6 +60,7 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
             lost: (0, 0),
             told_lost: None,
             deaf: false,
+            silent: true,
         };
         std::thread::Builder::new().name(format!("log {stream:?}").to_lowercase()).spawn(move || run(&mut follower))
     };
@@ -130,6 +131,8 @@ struct Follower {
     told_lost: Option<Instant>,
     /// Nobody takes what is sent any more.
     deaf: bool,
+    /// Nothing was printed yet.
+    silent: bool,
 }
 
 impl Follower {
@@ -278,6 +281,10 @@ impl Follower {
     /// Splits what was read. All of it came after `empty`, the last moment at which the source is known to have been so.
     fn take(&mut self, bytes: &[u8], empty: Option<Mono>, may_wait: bool) {
         let at = Mono::now();
+        if std::mem::take(&mut self.silent) {
+            let what = What::FirstOutput { stream: self.stream };
+            self.send(at, empty.map(|empty| at.since(empty)), Observed::Event(what));
+        }
         let mut splitter = std::mem::take(&mut self.splitter);
         splitter.push(bytes, (at, empty.map(|empty| at.since(empty))), &mut |piece| self.piece(piece, may_wait));
         self.splitter = splitter;

@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod cli;
+mod conditions;
 mod confine;
 mod degraded;
 mod doctor;

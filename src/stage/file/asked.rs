@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Fields, Reader, StageError, Variable, hint};
 use crate::host::mask::is_secret_name;
 use crate::stage::amount;
-use crate::stage::asked::{Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix};
+use crate::stage::asked::{Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix, Work};
 use crate::stage::condition::{Condition, Count, FirstOutput, Growth, Pattern, Plateau, Quiet, Share};
 
 /// The shortest and the longest time between attempts, and of an attempt.
@@ -21,6 +22,73 @@ const TIMEOUTS: Range<u64> = 1_000_000..3_600_000_000_001;
 const DEEPEST_JSON: usize = 32;
 
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// The most requests of a workload.
+const MOST_REQUESTS: usize = 10_000;
+
+impl Work {
+    /// Requests from a file of one JSON object a line, with the keys of an `http` condition, and `id` where one has a name.
+    /// Their variables are those of the stage files with which they are used.
+    pub fn parse(text: &str, origin: &str, concurrency: usize) -> Result<Work, StageError> {
+        let mut each = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let wrong = |problem: String| StageError { origin: origin.to_string(), line: number, column: 1, problem };
+            if each.len() == MOST_REQUESTS {
+                return Err(wrong(format!("more than {MOST_REQUESTS} requests")));
+            }
+            each.push(request(line, each.len() + 1).map_err(wrong)?);
+        }
+        if each.is_empty() {
+            let problem = "no request: expected a JSON object a line, as {\"url\": \"http://…\"}".to_string();
+            return Err(StageError { origin: origin.to_string(), line: 1, column: 1, problem });
+        }
+        let file_digest = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Work { file_digest, requests: each.len(), concurrency, each })
+    }
+}
+
+/// A request by its JSON object, and its name.
+fn request(line: &str, number: usize) -> Result<(String, Http), String> {
+    let mut keys: serde_json::Map<String, Value> = serde_json::from_str(line).map_err(|error| format!("{error}"))?;
+    let id = match keys.remove("id") {
+        None => number.to_string(),
+        Some(Value::String(id)) if id.len() <= 64 && !id.chars().any(char::is_control) => id,
+        Some(Value::Number(id)) => id.to_string(),
+        Some(_) => return Err("`id`: expected a number or text of at most 64 bytes".to_string()),
+    };
+    // TOML, by which the keys are read, has no null.
+    let json = keys.remove("json");
+    let equals = match keys.remove("equals") {
+        None => BTreeMap::new(),
+        Some(Value::Object(equals)) => equals.into_iter().collect(),
+        Some(_) => return Err("`equals`: expected an object of JSON pointers".to_string()),
+    };
+    if equals.keys().any(|pointer: &String| !pointer.is_empty() && !pointer.starts_with('/')) {
+        return Err("`equals`: a JSON pointer begins with `/`".to_string());
+    }
+    if json.is_some() && keys.contains_key("body_file") {
+        return Err("either `json` or `body_file`".to_string());
+    }
+    let named = keys.contains_key("method");
+    let text = toml::to_string(&BTreeMap::from([("http", keys)])).map_err(|error| error.to_string())?;
+    let reader = Reader { text: &text, origin: "", vars: None };
+    let table = DeTable::parse(&text).map_err(|error| error.message().to_string())?;
+    let value = table.get_ref().get("http").ok_or("not an object")?;
+    let mut http = reader.http(value).map_err(|error| error.problem)?;
+    if let Some(json) = json {
+        if !named {
+            http.method = "POST".to_string();
+        } else if !matches!(http.method.as_str(), "POST" | "PUT" | "PATCH") {
+            return Err("`method`: a request with a body is POST, PUT or PATCH".to_string());
+        }
+        http.body = Some(Body::Json(json));
+    }
+    http.accept.equals = equals;
+    Ok((id, http))
+}
 
 impl Reader<'_> {
     pub(super) fn variable(&self, value: &Spanned<DeValue>, name: &str) -> Result<Variable, StageError> {
@@ -68,7 +136,7 @@ impl Reader<'_> {
     pub(super) fn count(&self, value: &Spanned<DeValue>) -> Result<Count, StageError> {
         if let DeValue::String(_) = value.get_ref() {
             let count = Count::Of(self.template(value, "count")?);
-            let defaults = self.vars.iter().map(|(name, variable)| (name.clone(), variable.default.clone()));
+            let defaults = self.vars.iter().flatten().map(|(name, variable)| (name.clone(), variable.default.clone()));
             return match count.number(&defaults.collect()) {
                 Some(_) => Ok(count),
                 None => Err(self.error(value.span(), "`count`: with the variables' defaults it is no number from 1")),
@@ -90,11 +158,12 @@ impl Reader<'_> {
             return Err(self.error(span, format!("`{what}` is empty")));
         }
         let template = Template::new(text);
-        let unknown = template.names().into_iter().find(|name| !self.vars.contains_key(*name)).map(str::to_string);
+        let Some(vars) = &self.vars else { return Ok(template) };
+        let unknown = template.names().into_iter().find(|name| !vars.contains_key(*name)).map(str::to_string);
         match unknown {
             None => Ok(template),
             Some(name) => {
-                let known: Vec<&str> = self.vars.keys().map(String::as_str).collect();
+                let known: Vec<&str> = vars.keys().map(String::as_str).collect();
                 let hint = if known.is_empty() { String::new() } else { hint(&name, &known) };
                 Err(self.error(span, format!("`{what}`: there is no variable `{name}` in `vars`{hint}")))
             }
