@@ -21,6 +21,9 @@ pub const LIMIT: u64 = 128 << 20;
 /// Bytes of one read of a [`Cursor`]: few enough that the end of a header of unknown length drags in little payload.
 const WINDOW: usize = 16 << 10;
 
+/// Bytes of the first read behind a [`Cursor::jump`]: what is there may be little, with payload behind it again.
+const LANDING: usize = 4 << 10;
+
 /// Reads parts of one file, within its size and within [`LIMIT`].
 pub struct HeaderReader<'a> {
     path: &'a Path,
@@ -89,6 +92,8 @@ pub struct Cursor<'r, 'a> {
     end: u64,
     window: Vec<u8>,
     window_start: u64,
+    /// Bytes of the next window.
+    next: usize,
     digest: Sha256,
 }
 
@@ -96,7 +101,15 @@ impl<'r, 'a> Cursor<'r, 'a> {
     /// A cursor over these bytes of the file, as far as the file goes.
     pub fn new(reader: &'r mut HeaderReader<'a>, bytes: Range<u64>) -> Cursor<'r, 'a> {
         let end = bytes.end.min(reader.size);
-        Cursor { reader, at: bytes.start, end, window: Vec::new(), window_start: 0, digest: Sha256::new() }
+        Cursor {
+            reader,
+            at: bytes.start,
+            end,
+            window: Vec::new(),
+            window_start: 0,
+            next: WINDOW,
+            digest: Sha256::new(),
+        }
     }
 
     /// The offset in the file of the next byte.
@@ -133,11 +146,15 @@ impl<'r, 'a> Cursor<'r, 'a> {
         self.pass(length, |_| {})
     }
 
-    fn pass(&mut self, length: u64, mut take: impl FnMut(&[u8])) -> Result<(), ArtifactError> {
-        if length > self.left() {
-            return Err(self
-                .malformed(format!("{length} bytes are wanted here, but what may be read ends at byte {}", self.end)));
+    fn within(&self, length: u64) -> Result<(), ArtifactError> {
+        if length <= self.left() {
+            return Ok(());
         }
+        Err(self.malformed(format!("{length} bytes are wanted here, but what may be read ends at byte {}", self.end)))
+    }
+
+    fn pass(&mut self, length: u64, mut take: impl FnMut(&[u8])) -> Result<(), ArtifactError> {
+        self.within(length)?;
         let mut left = length;
         while left > 0 {
             let passed = (self.at - self.window_start) as usize;
@@ -155,12 +172,30 @@ impl<'r, 'a> Cursor<'r, 'a> {
         Ok(())
     }
 
+    /// Goes `length` bytes on without reading them: they are not in the digest.
+    pub fn jump(&mut self, length: u64) -> Result<(), ArtifactError> {
+        self.within(length)?;
+        self.at += length;
+        if self.at - self.window_start >= self.window.len() as u64 {
+            self.next = LANDING;
+        }
+        Ok(())
+    }
+
     /// The next window: up to a multiple of its size, so that the next one begins with a page.
     fn fill(&mut self) -> Result<(), ArtifactError> {
-        let length = (WINDOW as u64 - self.at % WINDOW as u64).min(self.left());
+        let length = (self.next as u64 - self.at % self.next as u64).min(self.left());
         self.window.resize(length as usize, 0);
         self.window_start = self.at;
+        self.next = (self.next * 2).min(WINDOW);
         self.reader.read_at(self.at, &mut self.window)
+    }
+
+    /// The next byte.
+    pub fn u8(&mut self) -> Result<u8, ArtifactError> {
+        let mut bytes = [0; 1];
+        self.bytes(&mut bytes)?;
+        Ok(bytes[0])
     }
 
     pub fn u16(&mut self) -> Result<u16, ArtifactError> {

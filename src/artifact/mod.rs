@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::text_of;
 pub use crate::event::{ArtifactId, Found};
 use extent::Ranges;
+pub use format::{External, ExternalTensor};
 use header::HeaderReader;
 
 /// A model file's format.
@@ -33,6 +34,14 @@ pub enum Format {
     TorchZip,
     /// The pickle stream that `torch.save` wrote before zip: recognised, never read.
     TorchLegacy,
+    /// A protobuf of graphs, with its tensors in itself or in files beside it ([`Layout::external`]).
+    Onnx,
+    /// A file that an ONNX model beside it names as holding tensors' data; what lies where in it, the model says.
+    OnnxData,
+    /// One array of NumPy.
+    Npy,
+    /// A zip file of arrays of NumPy, as `numpy.savez` writes it.
+    Npz,
     /// Declared as bytes without a header: all of it is payload.
     Raw,
     Unknown,
@@ -64,6 +73,8 @@ pub struct Layout {
     pub by_dtype: BTreeMap<String, u64>,
     /// What is odd about the file and does not make its payload unknown, for people, with the byte's offset.
     pub notes: Vec<String>,
+    /// What lies in other files, by the file: of ONNX. No part of `tensors` and `payload`, which are of this file.
+    pub external: Vec<External>,
 }
 
 /// A model file, opened.
@@ -88,7 +99,8 @@ pub struct Artifact {
     pub layout: Result<Arc<Layout>, String>,
     /// SHA-256 of the header as it stands in the file, in hexadecimal: of the length and the JSON of safetensors, of
     /// all up to the last tensor's description in GGUF, of the central directory of a zip file (which holds a checksum
-    /// of each storage). Absent for formats without one, and where it could not be read.
+    /// of each storage), of a `.npy` up to its data, of ONNX but for tensors' data and what else is longer than 64 KiB.
+    /// Absent for formats without one, and where it could not be read.
     pub header_digest: Option<String>,
 }
 

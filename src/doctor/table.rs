@@ -121,6 +121,10 @@ fn push_file(lines: &mut Vec<String>, file: &File) {
         Some(Format::Gguf) => "GGUF, ",
         Some(Format::TorchZip) => "PyTorch zip, ",
         Some(Format::TorchLegacy) => "PyTorch pickle, ",
+        Some(Format::Onnx) => "ONNX, ",
+        Some(Format::OnnxData) => "ONNX external data, ",
+        Some(Format::Npy) => "NumPy array, ",
+        Some(Format::Npz) => "NumPy archive, ",
         Some(Format::Raw) | Some(Format::Unknown) | None => "",
     };
     let may = if file.writable { "you may write it" } else { "you may not write it" };

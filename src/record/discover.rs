@@ -37,7 +37,7 @@ impl Discovery {
             let sender = self.sender.clone();
             let looked = std::thread::Builder::new().name("discover".into()).spawn(move || {
                 // The recorder may be gone by now; then nobody needs the answer.
-                let _ = sender.send(open(path));
+                open(path).into_iter().for_each(|found| drop(sender.send(found)));
             });
             drop(looked);
         }
@@ -49,19 +49,26 @@ impl Discovery {
     }
 }
 
-fn open(path: PathBuf) -> Discovered {
+/// What a file is, and what belongs to it.
+fn open(path: PathBuf) -> Vec<Discovered> {
     // A second open() of a file on FUSE empties its page cache under the loader.
     if statfs(&path).is_ok_and(|filesystem| filesystem.filesystem_type() == FUSE_SUPER_MAGIC) {
         let why = "found after start on a FUSE file system, where opening it would empty its page cache";
         let told = format!("{}: {why}: name it with --artifact", path.display());
-        return match set::discover_unopened(&path, why.to_owned()) {
+        return vec![match set::discover_unopened(&path, why.to_owned()) {
             Ok(Some(artifact)) => Discovered::Unopened(Box::new(artifact), told),
             _ => Discovered::Left(told),
-        };
+        }];
     }
     match set::discover(&path) {
-        Ok(Some(artifact)) => Discovered::Artifact(Box::new(artifact)),
-        Ok(None) => Discovered::Left(String::new()),
-        Err(error) => Discovered::Left(error.to_string()),
+        Ok(Some(artifact)) => {
+            let (files, warnings) = set::discover_named_by(&artifact);
+            let mut found = vec![Discovered::Artifact(Box::new(artifact))];
+            found.extend(files.into_iter().map(|file| Discovered::Artifact(Box::new(file))));
+            found.extend(warnings.into_iter().map(Discovered::Left));
+            found
+        }
+        Ok(None) => vec![Discovered::Left(String::new())],
+        Err(error) => vec![Discovered::Left(error.to_string())],
     }
 }

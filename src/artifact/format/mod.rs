@@ -4,8 +4,11 @@
 //! anything. The extension speaks only where the content does not, so that a damaged file is called by its name.
 
 mod gguf;
+mod npy;
+mod onnx;
 mod safetensors;
 mod torch;
+mod zip;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,8 +16,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+pub use onnx::{External, ExternalTensor};
+
 use super::header::HeaderReader;
 use super::{ArtifactError, Format, Layout, Tensor};
+use crate::event::text_of;
 
 /// What by-dtype figures call payload whose dtype the header does not say.
 pub const UNKNOWN_DTYPE: &str = "unknown";
@@ -49,29 +55,52 @@ pub fn read(path: &Path, reader: &mut HeaderReader) -> (Format, Result<Parsed, A
         Err(error) => return (by_extension(path), Err(error)),
     };
     match by_content(&head) {
-        Some(Format::TorchZip) => match torch::read(reader) {
-            Ok(Some(parsed)) => (Format::TorchZip, Ok(parsed)),
+        Some(Format::TorchZip) => match zip_of_arrays_or_storages(reader) {
+            Ok(Some((format, parsed))) => (format, Ok(parsed)),
             Ok(None) => {
-                (Format::Unknown, Err(reader.malformed(0, "a zip file, but not as torch.save writes it: no data.pkl")))
+                let problem = "a zip file, but neither as torch.save writes it, with a data.pkl, nor one of .npy files";
+                (Format::Unknown, Err(reader.malformed(0, problem)))
             }
             // A zip that cannot be read may be anything; one called `.pt` was meant for torch.
             Err(error) => (by_extension(path), Err(error)),
         },
-        found => {
-            let format = found.unwrap_or_else(|| by_extension(path));
-            let parsed = match format {
-                Format::Safetensors => safetensors::read(reader),
-                Format::Gguf => gguf::read(reader),
-                Format::TorchLegacy => {
-                    Err(reader.malformed(0, "a pickle from before torch.save wrote zip files; it is not read"))
-                }
-                Format::TorchZip => Err(reader.malformed(0, "neither a zip file nor the older format of torch.save")),
-                Format::Raw | Format::Unknown if reader.size() == 0 => Err(reader.malformed(0, "the file is empty")),
-                Format::Raw | Format::Unknown => {
-                    Err(reader.malformed(0, "neither safetensors, GGUF nor a file of torch.save, by its first bytes"))
-                }
-            };
-            (format, parsed)
+        Some(format) => (format, parsed(format, path, reader)),
+        None => match by_extension(path) {
+            // Its first bytes are those of many files: it is one if all of it can be read so.
+            Format::Unknown if onnx::may_begin(&head) => match onnx::read(reader) {
+                Ok(parsed) => (Format::Onnx, Ok(parsed)),
+                Err(_) => (Format::Unknown, parsed(Format::Unknown, path, reader)),
+            },
+            format => (format, parsed(format, path, reader)),
+        },
+    }
+}
+
+fn zip_of_arrays_or_storages(reader: &mut HeaderReader) -> Result<Option<(Format, Parsed)>, ArtifactError> {
+    if let Some(parsed) = torch::read(reader)? {
+        return Ok(Some((Format::TorchZip, parsed)));
+    }
+    Ok(npy::read_zip(reader)?.map(|parsed| (Format::Npz, parsed)))
+}
+
+/// Reads the header of a file of this format.
+fn parsed(format: Format, path: &Path, reader: &mut HeaderReader) -> Result<Parsed, ArtifactError> {
+    match format {
+        Format::Safetensors => safetensors::read(reader),
+        Format::Gguf => gguf::read(reader),
+        Format::Onnx => onnx::read(reader),
+        Format::Npy => npy::read(reader, text_of(path.file_stem().unwrap_or_default())),
+        Format::TorchLegacy => {
+            Err(reader.malformed(0, "a pickle from before torch.save wrote zip files; it is not read"))
+        }
+        Format::TorchZip => Err(reader.malformed(0, "neither a zip file nor the older format of torch.save")),
+        Format::Npz => Err(reader.malformed(0, "no zip file by its first bytes")),
+        Format::OnnxData | Format::Raw | Format::Unknown if reader.size() == 0 => {
+            Err(reader.malformed(0, "the file is empty"))
+        }
+        Format::OnnxData | Format::Raw | Format::Unknown => {
+            let known = "neither safetensors, GGUF, ONNX, of NumPy nor of torch.save, by its first bytes";
+            Err(reader.malformed(0, known))
         }
     }
 }
@@ -104,7 +133,9 @@ const LEGACY: [u8; 12] = [0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 
 fn by_content(head: &[u8]) -> Option<Format> {
     match head {
         [b'G', b'G', b'U', b'F', ..] => Some(Format::Gguf),
+        // Or another's, by what is in it.
         [b'P', b'K', 3, 4, ..] => Some(Format::TorchZip),
+        _ if head.starts_with(&npy::MAGIC) => Some(Format::Npy),
         [0x80, _, rest @ ..] if rest.starts_with(&LEGACY) => Some(Format::TorchLegacy),
         // The format demands that the JSON begins at once; a length past its limit is another format's bytes.
         [a, b, c, d, e, f, g, h, b'{', ..]
@@ -122,6 +153,9 @@ fn by_extension(path: &Path) -> Format {
         Some("safetensors") => Format::Safetensors,
         Some("gguf") => Format::Gguf,
         Some("pt" | "pth") => Format::TorchZip,
+        Some("onnx") => Format::Onnx,
+        Some("npy") => Format::Npy,
+        Some("npz") => Format::Npz,
         _ => Format::Unknown,
     }
 }
@@ -144,7 +178,7 @@ impl Layout {
                 *by_dtype.entry(dtype.to_owned()).or_insert(0) += new;
             }
         }
-        Layout { tensors, payload, by_dtype, notes }
+        Layout { tensors, payload, by_dtype, notes, external: Vec::new() }
     }
 }
 

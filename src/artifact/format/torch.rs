@@ -1,118 +1,61 @@
 //! The zip files of `torch.save` and TorchScript: one storage an entry, stored without compression, under `data/`.
 //!
-//! PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. What names and shapes the tensors have stands in a pickle, which is
-//! a program and is never run: a storage goes by its entry's name, and tensors that share it are one. Only the number
-//! types of storages are picked out of it ([`pickle`]).
-//!
-//! Read here by hand, not by a library of archives: the usual one (zip 9.8) reserves its table by the number of entries
-//! that the file states, which ends the process on a false one, and an offset in each error is wanted.
+//! What names and shapes the tensors have stands in a pickle, which is a program and is never run: a storage goes by its
+//! entry's name, and tensors that share it are one. Only the number types of storages are picked out of it ([`pickle`]).
 
 mod pickle;
 
 use std::collections::HashMap;
 
-use super::super::header::{Cursor, HeaderReader};
+use super::super::header::HeaderReader;
 use super::super::{ArtifactError, Layout, Tensor};
-use super::{Parsed, TENSORS, quoted};
-
-const END: u32 = 0x0605_4b50;
-const END_64: u32 = 0x0606_4b50;
-const LOCATOR_64: u32 = 0x0706_4b50;
-const CENTRAL: u32 = 0x0201_4b50;
-const LOCAL: u32 = 0x0403_4b50;
-
-const END_BYTES: u64 = 22;
-const LOCATOR_64_BYTES: u64 = 20;
-const CENTRAL_BYTES: u64 = 46;
-const LOCAL_BYTES: u64 = 30;
-
-/// A 16- or 32-bit field that says: see the zip64 one.
-const SEE_64: (u16, u32) = (u16::MAX, u32::MAX);
-
-/// The central directory's place.
-struct Directory {
-    offset: u64,
-    bytes: u64,
-    entries: u64,
-}
-
-/// An entry of the central directory.
-struct Entry {
-    /// Where its record stands in the central directory.
-    at: u64,
-    name: String,
-    flags: u16,
-    method: u16,
-    stored: u64,
-    original: u64,
-    local: u64,
-}
+use super::Parsed;
+use super::zip::{self, Entry};
 
 /// Reads the central directory of a zip file; `None` if it is one, but not as `torch.save` writes it.
 pub fn read(reader: &mut HeaderReader) -> Result<Option<Parsed>, ArtifactError> {
-    let directory = find(reader)?;
-    let mut cursor = Cursor::new(reader, directory.offset..directory.offset + directory.bytes);
-    let (mut storages, mut pickled) = (Vec::new(), None);
-    // Not reserved by the count: each record is read before there is one more.
-    for _ in 0..directory.entries {
-        let entry = record(&mut cursor)?;
-        if is_storage(&entry.name) {
-            storages.push(entry);
-        } else if matches!(entry.name.split_once('/'), Some((_, "data.pkl"))) {
-            pickled = Some(entry);
-        }
-    }
-    let digest = cursor.digest();
-    let Some(pickled) = pickled else { return Ok(None) };
+    let directory = zip::directory(reader, |name| is_storage(name) || is_pickle(name))?;
+    let (storages, pickles): (Vec<Entry>, Vec<Entry>) =
+        directory.entries.into_iter().partition(|entry| is_storage(&entry.name));
+    let Some(pickled) = pickles.last() else { return Ok(None) };
     let said = number_types(reader, pickled, directory.offset);
 
-    let mut names = HashMap::new();
+    zip::all_differ(reader, &storages)?;
+    let mut places = Vec::new();
     for entry in &storages {
-        if names.insert(entry.name.as_str(), ()).is_some() {
-            return Err(reader.malformed(entry.at, format!("two entries are called {}", quoted(&entry.name))));
-        }
+        places.push((entry, zip::place(reader, entry, directory.offset)?));
     }
-    drop(names);
-
-    let mut tensors = Vec::new();
-    for entry in storages {
-        let at = entry.at;
-        let mut tensor = storage(reader, entry, directory.offset)?;
-        if let Some((_, key)) = tensor.name.split_once("/data/")
-            && let Some(said) = said.get(key).filter(|said| said.bytes() == Some(tensor.length))
-        {
-            tensor.dtype = said.kind.dtype.to_owned();
-        }
-        tensors.push((at, tensor));
-    }
-    tensors.sort_by_key(|(_, tensor)| (tensor.offset, tensor.length));
-    for pair in tensors.windows(2) {
-        let [(_, first), (at, second)] = pair else { continue };
-        if second.offset < first.offset + first.length {
-            return Err(reader.malformed(
-                *at,
-                format!("entry {} begins within entry {}", quoted(&second.name), quoted(&first.name)),
-            ));
-        }
-    }
-    let tensors = tensors.into_iter().map(|(_, tensor)| tensor).collect();
-    Ok(Some(Parsed { layout: Layout::of(tensors, Vec::new()), digest }))
+    zip::none_overlap(reader, &mut places)?;
+    let tensors = places.into_iter().map(|(entry, bytes)| {
+        let length = bytes.end - bytes.start;
+        let said = entry.name.split_once("/data/").and_then(|(_, key)| said.get(key));
+        let said = said.filter(|said| said.bytes() == Some(length));
+        let dtype = said.map_or_else(String::new, |said| said.kind.dtype.to_owned());
+        Tensor { name: entry.name.clone(), dtype, shape: Vec::new(), offset: bytes.start, length }
+    });
+    let layout = Layout::of(tensors.collect(), Vec::new());
+    Ok(Some(Parsed { layout, digest: directory.digest }))
 }
 
 /// What the pickle says of the storages. One that cannot be read, or is larger than a model's, says nothing: payload
 /// does not depend on it.
-fn number_types(reader: &mut HeaderReader, entry: Entry, directory: u64) -> HashMap<String, pickle::Storage> {
+fn number_types(reader: &mut HeaderReader, entry: &Entry, directory: u64) -> HashMap<String, pickle::Storage> {
     const LONGEST: u64 = 32 << 20;
-    let Ok(place) = storage(reader, entry, directory) else { return HashMap::new() };
-    if place.length > LONGEST {
+    let Ok(place) = zip::place(reader, entry, directory) else { return HashMap::new() };
+    let length = place.end - place.start;
+    if length > LONGEST {
         return HashMap::new();
     }
     // Allocated by a length that lies within the file and within the bound.
-    let mut bytes = vec![0; place.length as usize];
-    match reader.read_at(place.offset, &mut bytes) {
+    let mut bytes = vec![0; length as usize];
+    match reader.read_at(place.start, &mut bytes) {
         Ok(()) => pickle::storages(&bytes),
         Err(_) => HashMap::new(),
     }
+}
+
+fn is_pickle(name: &str) -> bool {
+    matches!(name.split_once('/'), Some((_, "data.pkl")))
 }
 
 /// `NAME/data/0`, and in TorchScript `NAME/constants/0`.
@@ -122,171 +65,4 @@ fn is_storage(name: &str) -> bool {
         (parts.next(), parts.next(), parts.next()),
         (Some("data" | "constants"), Some(number), None) if !number.is_empty()
     )
-}
-
-/// Finds the central directory from the file's end.
-fn find(reader: &mut HeaderReader) -> Result<Directory, ArtifactError> {
-    let size = reader.size();
-    let at = find_end(reader)?;
-    let mut cursor = Cursor::new(reader, at..size);
-    cursor.skip(4)?;
-    let (disk, directory_disk) = (cursor.u16()?, cursor.u16()?);
-    let (_, entries) = (cursor.u16()?, cursor.u16()?);
-    let (bytes, offset) = (cursor.u32()?, cursor.u32()?);
-    let (mut end, mut directory) =
-        (at, Directory { offset: offset.into(), bytes: bytes.into(), entries: entries.into() });
-
-    if (entries == SEE_64.0 || bytes == SEE_64.1 || offset == SEE_64.1) && at >= LOCATOR_64_BYTES {
-        let locator = at - LOCATOR_64_BYTES;
-        let mut cursor = Cursor::new(reader, locator..at);
-        if cursor.u32()? == LOCATOR_64 {
-            cursor.skip(4)?;
-            let record = cursor.u64()?;
-            let mut cursor = Cursor::new(reader, record..locator);
-            if cursor.u32()? != END_64 {
-                return Err(reader.malformed(record, "no zip64 end record where its locator says"));
-            }
-            // Its size, versions, two disk numbers, entries on this disk.
-            cursor.skip(8 + 2 + 2 + 4 + 4 + 8)?;
-            directory = Directory { entries: cursor.u64()?, bytes: cursor.u64()?, offset: cursor.u64()? };
-            end = record;
-        }
-    }
-    if disk != directory_disk {
-        return Err(reader.malformed(at + 4, "a zip file in several parts"));
-    }
-    if directory.offset.checked_add(directory.bytes).is_none_or(|after| after > end) {
-        return Err(reader.malformed(
-            at,
-            format!(
-                "a central directory of {} bytes at byte {}, which is not in the file before its end record",
-                directory.bytes, directory.offset
-            ),
-        ));
-    }
-    if directory.entries > directory.bytes / CENTRAL_BYTES {
-        return Err(reader.malformed(
-            at,
-            format!(
-                "{} entries are more than a central directory of {} bytes holds",
-                directory.entries, directory.bytes
-            ),
-        ));
-    }
-    if directory.entries > TENSORS {
-        return Err(
-            reader.malformed(at, format!("{} entries; more than {TENSORS} are not believed", directory.entries))
-        );
-    }
-    Ok(directory)
-}
-
-/// The offset of the end record: the file's last bytes, unless a comment follows it.
-fn find_end(reader: &mut HeaderReader) -> Result<u64, ArtifactError> {
-    let size = reader.size();
-    if let Some(at) = size.checked_sub(END_BYTES) {
-        let mut last = [0; END_BYTES as usize];
-        reader.read_at(at, &mut last)?;
-        if last.starts_with(&END.to_le_bytes()) && last.ends_with(&[0, 0]) {
-            return Ok(at);
-        }
-        let tail_start = at.saturating_sub(u64::from(u16::MAX));
-        let mut tail = vec![0; (size - tail_start) as usize];
-        reader.read_at(tail_start, &mut tail)?;
-        let records = tail.windows(END_BYTES as usize).enumerate().rev();
-        for (index, record) in records.filter(|(_, record)| record.starts_with(&END.to_le_bytes())) {
-            let comment = usize::from(u16::from_le_bytes([record[20], record[21]]));
-            if index + record.len() + comment == tail.len() {
-                return Ok(tail_start + index as u64);
-            }
-        }
-    }
-    Err(reader.malformed(size, "a zip file without its end: the file was cut off, or is still being written"))
-}
-
-/// The next record of the central directory.
-fn record(cursor: &mut Cursor) -> Result<Entry, ArtifactError> {
-    let at = cursor.at();
-    if cursor.u32()? != CENTRAL {
-        return Err(cursor.reader.malformed(at, "no record of the central directory where one must be"));
-    }
-    cursor.skip(4)?;
-    let (flags, method) = (cursor.u16()?, cursor.u16()?);
-    cursor.skip(4 + 4)?;
-    let (mut stored, mut original) = (u64::from(cursor.u32()?), u64::from(cursor.u32()?));
-    let (name, extra, comment) = (cursor.u16()?, cursor.u16()?, cursor.u16()?);
-    cursor.skip(2 + 2 + 4)?;
-    let mut local = u64::from(cursor.u32()?);
-    let name = cursor.text(name.into())?;
-
-    let mut extra = u64::from(extra);
-    while extra >= 4 {
-        let (kind, length) = (cursor.u16()?, u64::from(cursor.u16()?));
-        extra -= 4;
-        if length > extra {
-            return Err(cursor.malformed(format!("an extra field of {length} bytes where {extra} are left")));
-        }
-        extra -= length;
-        let mut left = length;
-        if kind == 1 {
-            // The zip64 field holds, in this order, those values only whose own fields say so.
-            for value in [&mut original, &mut stored, &mut local] {
-                if *value == u64::from(SEE_64.1) && left >= 8 {
-                    *value = cursor.u64()?;
-                    left -= 8;
-                }
-            }
-        }
-        cursor.skip(left)?;
-    }
-    cursor.skip(extra + u64::from(comment))?;
-    Ok(Entry { at, name, flags, method, stored, original, local })
-}
-
-/// Finds an entry's bytes behind its local header.
-fn storage(reader: &mut HeaderReader, entry: Entry, directory: u64) -> Result<Tensor, ArtifactError> {
-    const ENCRYPTED: u16 = 1;
-    const SIZES_FOLLOW: u16 = 1 << 3;
-    let Entry { at, name, flags, method, stored, original, local } = entry;
-    let shown = quoted(&name);
-    if flags & ENCRYPTED != 0 {
-        return Err(reader.malformed(at, format!("entry {shown} is encrypted")));
-    }
-    if method != 0 {
-        return Err(
-            reader.malformed(at, format!("entry {shown} is compressed, so its tensors are nowhere in the file"))
-        );
-    }
-    if stored != original {
-        return Err(
-            reader.malformed(at, format!("entry {shown} is not compressed, yet {original} bytes take {stored}"))
-        );
-    }
-
-    let mut cursor = Cursor::new(reader, local..directory.min(local.saturating_add(LOCAL_BYTES)));
-    if cursor.u32()? != LOCAL {
-        return Err(reader.malformed(local, format!("no local header of entry {shown} where the directory says")));
-    }
-    cursor.skip(2)?;
-    let (local_flags, local_method) = (cursor.u16()?, cursor.u16()?);
-    cursor.skip(4 + 4)?;
-    let (local_stored, _) = (cursor.u32()?, cursor.u32()?);
-    let (name_bytes, extra_bytes) = (cursor.u16()?, cursor.u16()?);
-    if local_method != method {
-        return Err(
-            reader.malformed(local, format!("local header and directory differ on the method of entry {shown}"))
-        );
-    }
-    let says = local_flags & SIZES_FOLLOW == 0 && local_stored != SEE_64.1;
-    if says && u64::from(local_stored) != stored {
-        return Err(reader.malformed(
-            local,
-            format!("entry {shown} has {local_stored} bytes by its local header, {stored} by the directory"),
-        ));
-    }
-    let offset = local + LOCAL_BYTES + u64::from(name_bytes) + u64::from(extra_bytes);
-    if offset.checked_add(stored).is_none_or(|end| end > directory) {
-        return Err(reader.malformed(at, format!("entry {shown} of {stored} bytes runs into the central directory")));
-    }
-    Ok(Tensor { name, dtype: String::new(), shape: Vec::new(), offset, length: stored })
 }

@@ -100,7 +100,8 @@ fn parts(pipeline: &Path) -> Result<BTreeSet<String>, String> {
     Ok(entries.into_iter().filter(is_part).map(|(name, _)| name).collect())
 }
 
-/// Loaders prefer safetensors to pickles and an index to a glob; so does this.
+/// Loaders prefer safetensors to pickles and an index to a glob; so does this. Where ONNX lies beside others it is their
+/// conversion. Arrays of NumPy are mostly something else; an archive of them by itself is a model's.
 fn own(path: &Path, names: Names) -> Members {
     let Names { files: names, mut warnings, .. } = names;
     let of = |extensions: &[&str]| -> Vec<PathBuf> {
@@ -132,8 +133,15 @@ fn own(path: &Path, names: Names) -> Members {
     if !gguf.is_empty() {
         return Members { files: gguf, warnings };
     }
-    let pickles = of(&["bin", "pt", "pth", "ckpt"]).into_iter().filter(|path| is_weights(path)).collect();
-    Members { files: without_twins(pickles), warnings }
+    let pickles: Vec<PathBuf> = of(&["bin", "pt", "pth", "ckpt"]).into_iter().filter(|path| is_weights(path)).collect();
+    if !pickles.is_empty() {
+        return Members { files: without_twins(pickles), warnings };
+    }
+    let onnx = without_conversions(of(&["onnx"]));
+    if !onnx.is_empty() {
+        return Members { files: onnx, warnings };
+    }
+    Members { files: of(&["npz"]), warnings }
 }
 
 /// The names in a folder, sorted.
@@ -185,6 +193,20 @@ fn variant_of(path: &Path) -> Option<PathBuf> {
     let (plain, _) = (stem.file_stem()?, stem.extension()?);
     let written = ["model", "diffusion_pytorch_model", "pytorch_model"].iter().any(|name| plain == *name);
     written.then(|| path.with_file_name(plain).with_extension(extension))
+}
+
+/// Without `model_q4.onnx` beside `model.onnx`: the same once more in another precision, by the names that exporters for
+/// the hub give; it is taken only where it is asked for.
+fn without_conversions(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
+    const SUFFIXES: [&str; 10] =
+        ["fp16", "bf16", "int8", "uint8", "quantized", "q4", "q4f16", "q8", "bnb4", "optimized"];
+    let all: BTreeSet<PathBuf> = files.iter().cloned().collect();
+    files.retain(|path| {
+        let stem = path.file_stem().and_then(OsStr::to_str).and_then(|stem| stem.rsplit_once('_'));
+        let plain = stem.filter(|(_, suffix)| SUFFIXES.contains(suffix));
+        !plain.is_some_and(|(plain, _)| all.contains(&path.with_file_name(format!("{plain}.onnx"))))
+    });
+    files
 }
 
 /// Whether a file that `torch.save` may have written holds weights: training leaves its own state beside them.

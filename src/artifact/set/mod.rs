@@ -5,12 +5,14 @@
 //! may name no file outside of its own folder. Nothing found is a failure; the launch goes on and the warnings say what is missing.
 
 mod arguments;
+mod external;
 mod folder;
 mod hub;
 mod index;
 mod shell;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -54,7 +56,10 @@ pub fn resolve(
 
 /// Extensions of model files, in lower case.
 const EXTENSIONS: &[&str] =
-    &["safetensors", "gguf", "ggml", "pt", "pth", "pt2", "bin", "ckpt", "onnx", "onnx_data", "npz", "npy"];
+    &["safetensors", "gguf", "ggml", "pt", "pth", "pt2", "bin", "ckpt", "onnx", ONNX_DATA, "npz", "npy"];
+
+/// Extension of the files that hold what is too much for one ONNX file; of further ones a number follows.
+const ONNX_DATA: &str = "onnx_data";
 
 /// Shells within shells whose scripts are searched.
 const SHELLS: u32 = 3;
@@ -66,10 +71,15 @@ const SHELLS: u32 = 3;
 pub fn has_model_name(path: &OsStr) -> bool {
     let path = Path::new(path);
     let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
-    if extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str())) {
+    if extension.is_some_and(|extension| {
+        EXTENSIONS.contains(&extension.as_str()) || extension.starts_with(&format!("{ONNX_DATA}_"))
+    }) {
         return true;
     }
     let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
+    if name.ends_with(b".onnx.data") && name.len() > b".onnx.data".len() {
+        return true;
+    }
     let digest = name.strip_prefix(b"sha256-").unwrap_or(name);
     digest.len() == 64
         && digest.iter().all(u8::is_ascii_hexdigit)
@@ -86,6 +96,11 @@ pub fn has_model_name(path: &OsStr) -> bool {
 pub fn discover(path: &Path) -> Result<Option<Artifact>, ArtifactError> {
     let artifact = if_model(path, Found::Discovered)?;
     Ok(artifact.filter(|artifact| !has_extension(path, &["pt", "pth"]) || format::is_known_content(&artifact.file)))
+}
+
+/// The files that a discovered model names as holding its data, and what is missing of them.
+pub fn discover_named_by(model: &Artifact) -> (Vec<Artifact>, Vec<String>) {
+    external::named_by(model)
 }
 
 /// The same of a file that must not be opened, because of `why`: by its name alone, where that is enough.
@@ -106,20 +121,31 @@ fn is_model_by_name(path: &Path) -> bool {
 
 /// A file that nobody declared is an artifact if its content is a model's, or if its name is that of a model format
 /// which is not read here. `.bin` is too common a name to go by, NumPy's files are inputs as often as models and would
-/// make the totals absent, and a script is none whatever it holds.
+/// make the totals absent where they cannot be read, and a script is none whatever it holds.
 fn if_model(path: &Path, found: Found) -> Result<Option<Artifact>, ArtifactError> {
     if arguments::is_script(path) {
         return Ok(None);
     }
-    let artifact = Artifact::open(path, found)?;
-    Ok(Some(artifact).filter(|artifact| artifact.format != Format::Unknown || is_model_by_name(path)))
+    let artifact = open(path, found)?;
+    let is_one = match artifact.format {
+        Format::Unknown => is_model_by_name(path),
+        Format::Npy | Format::Npz => artifact.layout.is_ok(),
+        _ => true,
+    };
+    Ok(Some(artifact).filter(|_| is_one))
+}
+
+/// Opens a file by its content, or by what a model beside it says of that.
+fn open(path: &Path, found: Found) -> Result<Artifact, ArtifactError> {
+    Artifact::open(path, found).map(external::adopted)
 }
 
 /// A search in progress.
 #[derive(Default)]
 struct Search {
     resolution: Resolution,
-    seen: HashSet<(u64, u64)>,
+    /// Their places in the resolution, by device and inode.
+    seen: HashMap<(u64, u64), usize>,
 }
 
 impl Search {
@@ -256,7 +282,7 @@ impl Search {
     fn members(&mut self, members: folder::Members, found: &Found) {
         members.warnings.into_iter().for_each(|warning| self.fail(warning));
         for path in members.files {
-            match Artifact::open(&path, found.clone()) {
+            match open(&path, found.clone()) {
                 Ok(artifact) => self.take(artifact),
                 Err(error) => self.fail(error.to_string()),
             }
@@ -264,9 +290,13 @@ impl Search {
     }
 
     fn take(&mut self, artifact: Artifact) {
-        if !self.seen.insert((artifact.device, artifact.inode)) {
-            return;
-        }
+        match self.seen.entry((artifact.device, artifact.inode)) {
+            Entry::Occupied(place) => {
+                let index = *place.get();
+                return self.take_again(index, artifact);
+            }
+            Entry::Vacant(place) => place.insert(self.resolution.artifacts.len()),
+        };
         let path = text_of(&artifact.path);
         match &artifact.layout {
             Ok(layout) => {
@@ -274,7 +304,31 @@ impl Search {
             }
             Err(reason) => self.fail(format!("{path}: the payload is unknown: {reason}")),
         }
+        let (files, warnings) = external::named_by(&artifact);
         self.resolution.artifacts.push(artifact);
+        warnings.into_iter().for_each(|warning| self.fail(warning));
+        files.into_iter().for_each(|file| self.take(file));
+    }
+
+    /// A file that is in the set already. Where several models have their data in it, it is all of theirs.
+    fn take_again(&mut self, index: usize, artifact: Artifact) {
+        let known = &mut self.resolution.artifacts[index];
+        if artifact.format != Format::OnnxData {
+            return;
+        }
+        let layout = match (known.format, &known.layout, &artifact.layout) {
+            (Format::Onnx | Format::OnnxData, Ok(known), Ok(other)) => Ok(external::joined(known, other).into()),
+            (Format::Onnx | Format::OnnxData, Ok(_), Err(reason)) => Err(reason.clone()),
+            (Format::Unknown, Err(_), _) => artifact.layout.clone(),
+            _ => return,
+        };
+        if known.format == Format::Unknown {
+            known.format = Format::OnnxData;
+        }
+        let told =
+            layout.as_ref().err().map(|reason| format!("{}: the payload is unknown: {reason}", text_of(&known.path)));
+        known.layout = layout;
+        told.into_iter().for_each(|warning| self.fail(warning));
     }
 
     fn fail(&mut self, warning: String) {

@@ -290,6 +290,91 @@ fn a_zip_that_torch_did_not_write_is_no_model() {
 }
 
 #[test]
+fn onnx_that_lies_or_is_cut_off() {
+    use models::{onnx_field as field, onnx_model as model, onnx_outside as outside};
+    let name = "m.onnx";
+    let of = |graph: &[u8]| reason_of(name, &model(graph));
+    assert_says(&reason_of(name, b""), &["at byte 0", "without a graph"]);
+    assert_says(&reason_of(name, b"\x08\x0a"), &["without a graph"]);
+    assert_says(&reason_of(name, b"onnx"), &["at byte 0", "wire type 7"]);
+    assert_says(&reason_of(name, b"\x02\x00"), &["at byte 0", "field of number 0"]);
+    assert_says(&reason_of(name, b"\x3a\x05\x2a"), &["at byte 0", "5 bytes", "ends at byte 3"]);
+    assert_says(&reason_of(name, b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), &["18446744073709551615 bytes"]);
+    assert_says(&reason_of(name, &[0xff; 20]), &["more than ten bytes"]);
+    // A tensor within a graph that is shorter than it.
+    assert_says(&of(b"\x2a\x7f\x08\x01"), &["at byte 4", "127 bytes"]);
+    assert_says(&of(&field(5, b"\x08")), &["ends within a number"]);
+    assert_says(&of(&field(5, b"\x25\0")), &["ends within its last field"]);
+    assert_says(&of(&field(5, &[&b"\x08"[..], &[0xff; 9], b"\x01"].concat())), &["negative side"]);
+    assert_says(&of(&field(5, &[8, 1].repeat(65))), &["dimensions"]);
+    let spec = TensorSpec::flat("w", "", 4, 4);
+    assert_says(&of(&field(5, &outside(&spec, 1, &[("offset", "0")]))), &["\"w\"", "not said in which"]);
+    for number in ["-1", "", "1e3", "99999999999999999999"] {
+        let place = [("location", "d"), ("offset", number)];
+        assert_says(&of(&field(5, &outside(&spec, 1, &place))), &["offset", "no number of bytes"]);
+    }
+
+    // Loops within loops: graph, node, attribute, graph…
+    let mut graph = Vec::new();
+    for _ in 0..2000 {
+        graph = field(1, &field(5, &field(6, &graph)));
+    }
+    assert_says(&of(&graph), &["nested more than 100 deep"]);
+    assert_says(&of(&[0x2a, 0].repeat(1_000_001)), &["more than 1000000 tensors"]);
+    assert_says(&of(&field(5, &[0x22, 0, 0x32, 0].repeat(500_001))), &["more than 1000000 tensors"]);
+    let files: Vec<u8> =
+        (0..10_001).flat_map(|index| field(5, &outside(&spec, 1, &[("location", &format!("d{index}"))]))).collect();
+    assert_says(&of(&files), &["more than 10000 other files"]);
+}
+
+#[test]
+fn what_onnx_says_of_lengths_is_held_against_types_and_shapes() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("m.onnx");
+    let mut short = TensorSpec::flat("short", "", 4, 4);
+    short.length = 15;
+    // Of an unknown type nothing is known, and of a shape past all numbers no size.
+    let future = TensorSpec::flat("future", "", 3, 1);
+    let huge = TensorSpec { name: "huge".into(), dtype: String::new(), shape: vec![1 << 62; 8], length: 2 };
+    models::onnx(&path, &[(short.clone(), 1), (short, 1), (future, 99), (huge, 1)], Fill::Pattern).unwrap();
+    let layout = open(&path).layout.unwrap();
+    assert_eq!(layout.payload.len(), 15 + 15 + 3 + 2);
+    assert_eq!(layout.by_dtype["type 99"], 3);
+    assert_says(&layout.notes.join(""), &["\"short\" has 15 bytes", "take 16", "1 other"]);
+}
+
+#[test]
+fn npy_that_lie_or_are_cut_off() {
+    let name = "m.npy";
+    let spec = TensorSpec { dtype: "'<f4'".into(), ..TensorSpec::flat("a", "", 10, 4) };
+    let good = [models::npy_header(1, &spec), vec![0; 40]].concat();
+    let with = |dtype: &str, shape: &[u64]| {
+        let spec = TensorSpec { name: "a".into(), dtype: dtype.into(), shape: shape.into(), length: 0 };
+        reason_of(name, &[models::npy_header(1, &spec), vec![0; 40]].concat())
+    };
+    assert_says(&reason_of(name, b"\x93NUMPY\x01\0"), &["at byte 8"]);
+    assert_says(&reason_of(name, b"\x93NUMPY\x09\0\0\0\0\0"), &["at byte 6", "version 9.0"]);
+    assert_says(&reason_of(name, b"\x93NUMPY\x02\0\xff\xff\xff\xff"), &["at byte 8", "4294967295"]);
+    assert_says(&reason_of(name, &good[..60]), &["at byte 8", "are left"]);
+    assert_says(&reason_of(name, &good[..good.len() - 1]), &["at byte 10", "takes 40 bytes, but 39 are left"]);
+    assert_says(&with("'<f4'", &[1 << 63, 1 << 63]), &["no size for shape"]);
+    assert_says(&with("'<f4'", &[1; 65]), &["65 dimensions"]);
+    assert_says(&with("'O'", &[1]), &["Python objects"]);
+    assert_says(&with("__import__('os')", &[1]), &["no value where one must be"]);
+    assert_says(&with("'<q4'", &[1]), &["\"<q4\"", "not known"]);
+    assert_says(&with(&"[(".repeat(10_000), &[1]), &["nested too deep"]);
+    // Nothing of a compressed file is believed to be tensor data, and an archive of something else is none.
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("m.npz");
+    models::npz(&path, &[spec]).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let record = central(&bytes, "a.npy");
+    put(&mut bytes, record + 10, &8u16.to_le_bytes());
+    assert_says(&reason_of("m.npz", &bytes), &["compressed"]);
+    assert_says(&reason_of("m.npz", b"nothing"), &["no zip file"]);
+}
+
+#[test]
 fn what_is_no_model_file_is_an_error_that_names_it() {
     let folder = TempDir::new().unwrap();
     let error = |path: &Path| {
@@ -348,7 +433,21 @@ static SAMPLES: LazyLock<Vec<(&str, Vec<u8>)>> = LazyLock::new(|| {
     let safetensors = std::fs::read(&path).unwrap();
     let tensors: Vec<_> = mixed().into_iter().zip([0, 30, 24, 0]).collect();
     let about = Gguf { vocabulary: 5, nested: 3, alignment: Some(64), ..Gguf::default() };
-    vec![("m.safetensors", safetensors), ("m.gguf", gguf(&about, &tensors)), ("m.pt", zip())]
+    let numbered: Vec<_> = mixed().into_iter().zip([1, 16, 3, 1]).collect();
+    models::onnx(&path, &numbered, Fill::Pattern).unwrap();
+    let onnx = std::fs::read(&path).unwrap();
+    let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
+    let real = |name: &str| std::fs::read(real.join(name)).unwrap();
+    vec![
+        ("m.safetensors", safetensors),
+        ("m.gguf", gguf(&about, &tensors)),
+        ("m.pt", zip()),
+        ("m.onnx", onnx),
+        ("inline.onnx", real("inline.onnx")),
+        ("external.onnx", real("external.onnx")),
+        ("fields.npy", real("fields.npy")),
+        ("arrays.npz", real("arrays.npz")),
+    ]
 });
 
 /// Opens a damaged file: whatever it says now, nothing that is claimed lies outside of it.
@@ -357,6 +456,10 @@ fn check(path: &PathBuf, bytes: &[u8]) -> Result<(), TestCaseError> {
     let artifact = open(path);
     if let Ok(layout) = &artifact.layout {
         let size = bytes.len() as u64;
+        for file in layout.external.iter().flat_map(|external| external.layout(1000)) {
+            prop_assert!(file.payload.iter().all(|range| range.end <= 1000));
+            prop_assert_eq!(file.by_dtype.values().sum::<u64>(), file.payload.len());
+        }
         prop_assert!(layout.payload.iter().all(|range| range.end <= size));
         prop_assert!(layout.tensors.iter().all(|tensor| tensor.offset + tensor.length <= size));
         prop_assert_eq!(layout.by_dtype.values().sum::<u64>(), layout.payload.len());

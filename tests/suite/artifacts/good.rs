@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 
-use stagemark::artifact::Format;
+use stagemark::artifact::{External, Format};
 use stagemark_fixtures::models::{self, Fill, Gguf, TensorSpec};
 use tempfile::TempDir;
 
@@ -167,6 +167,106 @@ fn a_comment_behind_a_zip_is_passed_over() {
     assert_eq!(layout(&model.path, Format::TorchZip).payload, payload(&model));
 }
 
+/// What onnx and NumPy themselves wrote, and what they say that it holds (fixtures/models/make.py).
+#[test]
+fn files_of_other_writers_hold_what_they_say() {
+    #[derive(serde::Deserialize)]
+    struct Told {
+        name: String,
+        dtype: String,
+        shape: Vec<u64>,
+        /// The tensor's bytes, in hexadecimal.
+        data: String,
+    }
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
+    let truth = std::fs::read_to_string(folder.join("truth.json")).unwrap();
+    let truth: BTreeMap<String, Vec<Told>> = serde_json::from_str(&truth).unwrap();
+    assert_eq!(truth.len(), 12);
+    for (file, told) in &truth {
+        let path = folder.join(file);
+        let bytes = std::fs::read(&path).unwrap();
+        let layout = match file.strip_suffix("_data") {
+            Some(model) => {
+                let layout = open(&folder.join(model)).layout.unwrap();
+                let [External { location, .. }] = layout.external.as_slice() else { panic!("{file}") };
+                assert_eq!(location, file);
+                layout.external[0].layout(bytes.len() as u64).unwrap().into()
+            }
+            None => open(&path).layout.unwrap_or_else(|reason| panic!("{file}: {reason}")),
+        };
+        assert!(layout.notes.is_empty(), "{file}: {:?}", layout.notes);
+        assert_eq!(layout.tensors.len(), told.len(), "{file}");
+        let mut sum = 0;
+        for told in told {
+            let tensor = layout.tensors.iter().find(|tensor| tensor.name == told.name).unwrap();
+            let data = &bytes[tensor.offset as usize..(tensor.offset + tensor.length) as usize];
+            let data: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!((&data, &tensor.shape), (&told.data, &told.shape), "{file}: {}", told.name);
+            // A dtype of fields stands there as Python writes it, shortened.
+            let begin: String = tensor.dtype.chars().take_while(|c| *c != '…').collect();
+            assert!(told.dtype.starts_with(&begin), "{file}: {} is no {}", tensor.dtype, told.dtype);
+            sum += tensor.length;
+        }
+        assert_eq!(layout.payload.len(), sum);
+    }
+    assert_eq!(open(&folder.join("inline.onnx")).format, Format::Onnx);
+    assert_eq!(open(&folder.join("arrays.npz")).format, Format::Npz);
+    assert_eq!(open(&folder.join("plain.npy")).format, Format::Npy);
+    assert!(reason(&folder.join("objects.npy")).contains("Python objects"));
+    assert!(reason(&folder.join("compressed.npz")).contains("compressed"));
+}
+
+/// With their numbers in ONNX.
+fn numbered() -> Vec<(TensorSpec, u32)> {
+    mixed().into_iter().zip([1, 16, 3, 1]).collect()
+}
+
+#[test]
+fn onnx_is_read_to_the_byte_and_known_by_its_content() {
+    let folder = TempDir::new().unwrap();
+    for name in ["m.onnx", "blob"] {
+        let model = models::onnx(&folder.path().join(name), &numbered(), Fill::Pattern).unwrap();
+        let layout = layout(&model.path, Format::Onnx);
+        assert_eq!(layout.payload, payload(&model));
+        assert_eq!(layout.by_dtype, BTreeMap::from([("FLOAT".into(), 4132), ("BFLOAT16".into(), 154)]));
+        assert!(layout.notes.is_empty() && layout.external.is_empty(), "{layout:?}");
+    }
+}
+
+/// More than protobuf itself would take: its data is passed over unread, or this would take minutes and be refused.
+#[test]
+fn onnx_with_gigabytes_in_it_is_read_at_once() {
+    let folder = TempDir::new().unwrap();
+    let specs: Vec<_> = (0..20).map(|index| (TensorSpec::flat(format!("t{index}"), "F32", 1 << 28, 4), 1)).collect();
+    let model = models::onnx(&folder.path().join("m.onnx"), &specs, Fill::Sparse).unwrap();
+    assert!(model.size > 20 << 30);
+    assert_eq!(layout(&model.path, Format::Onnx).payload, payload(&model));
+}
+
+#[test]
+fn npy_and_npz_are_read_to_the_byte() {
+    let folder = TempDir::new().unwrap();
+    let specs: Vec<TensorSpec> = (0..40)
+        .map(|index| TensorSpec { dtype: "'<f2'".into(), ..TensorSpec::flat(format!("a/{index}"), "", index * 90, 2) })
+        .collect();
+    for version in [1, 2, 3] {
+        let model = models::npy(&folder.path().join("m.npy"), version, &specs[5], Fill::Pattern).unwrap();
+        let layout = layout(&model.path, Format::Npy);
+        assert_eq!((&layout.payload, layout.tensors[0].name.as_str()), (&payload(&model), "m"));
+        assert_eq!(layout.by_dtype, BTreeMap::from([("<f2".into(), 900)]));
+    }
+    let model = models::npz(&folder.path().join("m.npz"), &specs).unwrap();
+    let layout = layout(&model.path, Format::Npz);
+    assert_eq!(layout.payload, payload(&model));
+    assert!(layout.tensors.iter().any(|tensor| tensor.name == "a/39"));
+    // What follows an array is none of it.
+    let model = models::npy(&folder.path().join("m.npy"), 1, &specs[5], Fill::Pattern).unwrap();
+    std::fs::File::options().write(true).open(&model.path).unwrap().set_len(model.size + 5).unwrap();
+    let layout = super::layout(&model.path, Format::Npy);
+    assert_eq!(layout.payload, payload(&model));
+    assert!(layout.notes[0].contains("5 bytes follow"), "{:?}", layout.notes);
+}
+
 #[test]
 fn a_legacy_pickle_is_recognised_and_not_read() {
     let folder = TempDir::new().unwrap();
@@ -215,10 +315,12 @@ fn opening_leaves_the_page_cache_nearly_as_it_was() {
     let specs: Vec<TensorSpec> =
         (0..64).map(|index| TensorSpec::flat(format!("layer.{index}"), "F32", 1 << 18, 4)).collect();
     let ggml: Vec<_> = specs.iter().map(|spec| (spec.clone(), 0)).collect();
-    let paths = ["m.safetensors", "m.gguf", "m.pt"].map(|name| folder.path().join(name));
+    let onnx: Vec<_> = specs.iter().map(|spec| (spec.clone(), 1)).collect();
+    let paths = ["m.safetensors", "m.gguf", "m.pt", "m.onnx"].map(|name| folder.path().join(name));
     models::safetensors(&paths[0], &specs, Fill::Pattern).unwrap();
     models::gguf(&paths[1], &Gguf { vocabulary: 1000, ..Gguf::default() }, &ggml, Fill::Pattern).unwrap();
     models::torch_zip(&paths[2], &specs, Fill::Pattern).unwrap();
+    models::onnx(&paths[3], &onnx, Fill::Pattern).unwrap();
     for path in paths {
         let file = std::fs::File::open(&path).unwrap();
         let size = file.metadata().unwrap().len() as usize;
@@ -228,8 +330,8 @@ fn opening_leaves_the_page_cache_nearly_as_it_was() {
         assert!(before < 64, "{} could not be evicted", path.display());
         assert!(open(&path).layout.is_ok());
         let after = resident_pages(&file, size);
-        // A zip's local headers stand before each storage, so that each costs a page.
-        let storages = if path.ends_with("m.pt") { specs.len() } else { 0 };
+        // A zip's local headers stand before each storage, so that each costs a page; so do ONNX's descriptions.
+        let storages = if path.ends_with("m.pt") || path.ends_with("m.onnx") { specs.len() } else { 0 };
         assert!(after < before + 16 + storages, "{}: {before}, then {after} pages", path.display());
         eprintln!("{}: {after} of {} pages after opening", path.display(), size / 4096);
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stagemark::artifact::Format;
-use stagemark::artifact::set::{Resolution, discover, has_model_name, resolve};
+use stagemark::artifact::set::{Resolution, discover, discover_named_by, has_model_name, resolve};
 use stagemark::event::Found;
 use stagemark_fixtures::models::{self, Fill, TensorSpec};
 use tempfile::TempDir;
@@ -390,13 +390,36 @@ fn what_is_discovered_is_looked_at() {
 
 #[test]
 fn names_of_models() {
-    for name in ["/a/m.safetensors", "m.GGUF", "x.pt", "x.bin", "/a.b/c.ckpt", "a.onnx_data", "w.npz"] {
+    for name in [
+        "/a/m.safetensors",
+        "m.GGUF",
+        "x.pt",
+        "x.bin",
+        "/a.b/c.ckpt",
+        "a.onnx_data",
+        "w.npz",
+        "w.npy",
+        "a.onnx_data_2",
+        "a.onnx.data",
+    ] {
         assert!(has_model_name(OsStr::new(name)), "{name}");
     }
     let digest = "0123456789abcdef".repeat(4);
     assert!(has_model_name(OsStr::new(&format!("/c/blobs/{digest}"))));
     assert!(has_model_name(OsStr::new(&format!("/c/blobs/sha256-{digest}"))));
-    for name in ["", "/", "safetensors", ".bin", "a.py", "a.so", "a.json", "/x.pt/y", "m.safetensors (deleted)"] {
+    for name in [
+        "",
+        "/",
+        "safetensors",
+        ".bin",
+        "a.py",
+        "a.so",
+        "a.json",
+        "/x.pt/y",
+        "m.safetensors (deleted)",
+        "a.data",
+        ".onnx.data",
+    ] {
         assert!(!has_model_name(OsStr::new(name)), "{name}");
     }
     assert!(!has_model_name(OsStr::new(&format!("/c/{digest}"))));
@@ -491,6 +514,150 @@ fn inputs_of_numpy_do_not_join_by_themselves() {
     assert!(launched(&["x", "inputs.npy"], folder.path()).artifacts.is_empty());
     assert!(discover(&inputs).unwrap().is_none());
     assert_eq!(names(&declared(&inputs)), ["inputs.npy"]);
+}
+
+/// The same where they can be read, and where what they hold is not known.
+#[test]
+fn arrays_join_where_their_payload_is_known() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let spec = |dtype: &str| TensorSpec { dtype: dtype.into(), ..TensorSpec::flat("a", "", 8, 4) };
+    models::npy(&at("a.npy"), 1, &spec("'<f4'"), Fill::Pattern).unwrap();
+    models::npy(&at("objects.npy"), 1, &spec("'O'"), Fill::Pattern).unwrap();
+    models::npz(&at("a.npz"), &[spec("'<f4'")]).unwrap();
+    let resolution = launched(&["x", "a.npy", "objects.npy", "--weights=a.npz"], folder.path());
+    assert_quiet(&resolution);
+    assert_eq!(names(&resolution), ["a.npy", "a.npz"]);
+    assert!(discover(&at("a.npz")).unwrap().is_some());
+    assert!(discover(&at("objects.npy")).unwrap().is_none());
+    assert_eq!(names(&declared(folder.path())), ["a.npz"]);
+}
+
+/// Their numbers in ONNX: FLOAT, BFLOAT16, INT8.
+fn onnx(path: PathBuf, location: &str) -> [models::Model; 2] {
+    let tensors: Vec<_> = mixed().into_iter().zip([1, 16, 3, 1]).collect();
+    models::onnx_external(&path, location, 4096, &tensors, Fill::Pattern).unwrap()
+}
+
+#[test]
+fn a_model_brings_the_files_of_its_data() {
+    let folder = TempDir::new().unwrap();
+    for location in ["model.onnx_data", "model.onnx.data", "model.bin", "anything at all"] {
+        let [model, data] = onnx(folder.path().join("model.onnx"), location);
+        for resolution in [
+            declared(&model.path),
+            declared(folder.path()),
+            launched(&["x", "--model", "model.onnx"], folder.path()),
+            launched(&["x", "model.onnx", location], folder.path()),
+        ] {
+            assert_quiet(&resolution);
+            assert_eq!(names(&resolution), ["model.onnx", location]);
+            let [own, other] = resolution.artifacts.as_slice() else { panic!() };
+            assert_eq!((own.format, own.payload_bytes()), (Format::Onnx, Some(0)));
+            assert_eq!(other.format, Format::OnnxData);
+            assert_eq!(other.layout.as_ref().unwrap().payload, super::payload(&data));
+        }
+        // Found by itself, it is what the model says that has its name.
+        if location != "anything at all" {
+            let found = discover(&data.path).unwrap().unwrap();
+            assert_eq!(found.payload_bytes(), Some(data.payload_bytes()), "{location}");
+            assert_eq!(names(&declared(&data.path)), [location]);
+        }
+        let model = discover(&model.path).unwrap().unwrap();
+        let (files, warnings) = discover_named_by(&model);
+        assert_eq!((files.len(), files[0].found.clone(), warnings.len()), (1, Found::Discovered, 0));
+        std::fs::remove_file(&data.path).unwrap();
+        let resolution = declared(&folder.path().join("model.onnx"));
+        assert_eq!(names(&resolution), ["model.onnx"]);
+        assert_warns(&resolution, &[location, "cannot be had"]);
+    }
+}
+
+#[test]
+fn a_model_leads_nowhere_else() {
+    let folder = TempDir::new().unwrap();
+    let inside = folder.path().join("inside");
+    std::fs::create_dir(&inside).unwrap();
+    let outside = folder.path().join("outside.bin");
+    std::fs::write(&outside, [0; 100]).unwrap();
+    std::fs::write(inside.join("d"), [0; 100]).unwrap();
+    symlink(&outside, inside.join("link")).unwrap();
+    let path = inside.join("m.onnx");
+    let spec = TensorSpec::flat("w", "", 4, 4);
+    let named = |place: &[(&str, &str)]| {
+        let tensor = models::onnx_outside(&spec, 1, place);
+        std::fs::write(&path, models::onnx_model(&models::onnx_field(5, &tensor))).unwrap();
+        declared(&path)
+    };
+    let absolute = outside.to_str().unwrap();
+    for location in ["../outside.bin", absolute, "sub/../../outside.bin", ".//etc/hostname", "./../d", "", "a\0b", ".."]
+    {
+        let resolution = named(&[("location", location)]);
+        assert_eq!(names(&resolution), ["m.onnx"], "{location:?}");
+        assert_warns(&resolution, &["refuses", path.to_str().unwrap()]);
+    }
+    for missing in ["missing", "/", "."] {
+        assert_eq!(names(&named(&[("location", missing)])), ["m.onnx"]);
+        assert!(named(&[("location", missing)]).failures > 0);
+    }
+    // As shards are in a content-addressed cache.
+    assert_quiet(&named(&[("location", "link")]));
+    let resolution = named(&[("location", "./d"), ("offset", "84")]);
+    assert_quiet(&resolution);
+    assert_eq!(resolution.artifacts[1].payload_bytes(), Some(16));
+    for (offset, length) in
+        [("85", "16"), ("101", "0"), ("0", "101"), ("18446744073709551615", "16"), ("1", &u64::MAX.to_string())]
+    {
+        let resolution = named(&[("location", "d"), ("offset", offset), ("length", length)]);
+        assert_eq!(resolution.artifacts[1].payload_bytes(), None);
+        assert_warns(&resolution, &["the payload is unknown", "\"w\"", "of a file of 100"]);
+    }
+}
+
+/// Tied weights, and two models with their data in one file: bytes count once, whoever has them.
+#[test]
+fn shared_external_data_counts_once() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("d"), [0; 100]).unwrap();
+    let model = |name: &str, offsets: [&str; 2]| {
+        let spec = TensorSpec::flat("w", "", 10, 4);
+        let tensor =
+            |offset| models::onnx_field(5, &models::onnx_outside(&spec, 1, &[("location", "d"), ("offset", offset)]));
+        std::fs::write(folder.path().join(name), models::onnx_model(&offsets.map(tensor).concat())).unwrap();
+    };
+    model("a.onnx", ["0", "20"]);
+    model("b.onnx", ["20", "55"]);
+    let resolution = declared(&folder.path().join("a.onnx"));
+    assert_eq!(resolution.artifacts[1].payload_bytes(), Some(60));
+    let resolution = declared(folder.path());
+    assert_quiet(&resolution);
+    assert_eq!(names(&resolution), ["a.onnx", "d", "b.onnx"]);
+    let layout = resolution.artifacts[1].layout.as_ref().unwrap();
+    assert_eq!((layout.tensors.len(), layout.payload.len()), (3, 95));
+    // One of them is wrong about the file.
+    model("b.onnx", ["20", "90"]);
+    let resolution = declared(folder.path());
+    assert_eq!(resolution.artifacts[1].payload_bytes(), None);
+    assert_warns(&resolution, &["/d: the payload is unknown", "at byte 90"]);
+}
+
+#[test]
+fn conversions_do_not_count_beside_what_they_are_of() {
+    let folder = TempDir::new().unwrap();
+    for name in ["model", "model_q4", "model_fp16", "encoder", "decoder_int8"] {
+        onnx(folder.path().join(format!("{name}.onnx")), &format!("{name}.onnx_data"));
+    }
+    let expected = [
+        "decoder_int8.onnx",
+        "decoder_int8.onnx_data",
+        "encoder.onnx",
+        "encoder.onnx_data",
+        "model.onnx",
+        "model.onnx_data",
+    ];
+    assert_eq!(names(&declared(folder.path())), expected);
+    model(folder.path().join("m.safetensors"));
+    assert_eq!(names(&declared(folder.path())), ["m.safetensors"]);
 }
 
 /// What is no file is told at once: no open waits for a writer, no device is read.

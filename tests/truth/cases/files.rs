@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use stagemark_fixtures::models::Fill;
+use stagemark_fixtures::models::{Fill, TensorSpec, onnx_external};
 
 use crate::bench::{Bench, MIB, Model, PAGE, word};
 use crate::claim::Claim;
@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     Case::new("grown_while_mapped", grown),
     Case::new("links_to_one_inode_counted_once", links),
     Case::new("links_discovered_counted_once", links_discovered),
+    Case::new("external_data_mapped_privately", external_data),
     Case::new("same_file_through_two_mounts", two_mounts).needs(&[Need::Mounts]),
     Case::new("opened_by_a_descriptors_path", by_descriptor),
     Case::new("relative_path_after_chdir", relative),
@@ -26,6 +27,36 @@ pub const CASES: &[Case] = &[
     Case::new("opened_in_another_mount_namespace", namespace).needs(&[Need::Mounts]),
     Case::new("discovered_in_another_mount_namespace", namespace_discovered).needs(&[Need::Mounts]),
 ];
+
+/// An ONNX model's external data, mapped as onnxruntime does it; padding between the tensors is no payload. Declared by
+/// the model alone, and found by the data's being mapped.
+fn external_data(bench: &Bench) -> Vec<Claim> {
+    const TENSORS: u64 = 8;
+    let each = 4 * MIB - PAGE;
+    let specs: Vec<_> = (0..TENSORS).map(|at| (TensorSpec::flat(format!("w{at}"), "", each / 4, 4), 1)).collect();
+    let path = bench.path("model.onnx");
+    let [_, data] = onnx_external(&path, "model.onnx_data", 4 * MIB, &specs, Fill::Pattern).unwrap();
+    let payload = TENSORS * each;
+    let data = Model { path: data.path, size: data.size, payload, start: 0 };
+    let script = format!(
+        "open d {}\n map m d 0 {size} private rw\n advise m 0 {size} random\n touch m 0 16M\n hold 700\n mark touched\n",
+        word(&data.path),
+        size = data.size
+    );
+    let mut claims = Vec::new();
+    for launch in [
+        bench.acts(&script).artifact(&path).payload(payload),
+        // The model itself is not opened by anyone, so that the set is the data.
+        bench.acts(&script).any_payload(),
+    ] {
+        data.evict();
+        let run = launch.run();
+        claims.push(run.exactly("touched", "payload_bytes", payload));
+        claims.extend(run.mapped("touched", data.size, payload));
+        claims.push(run.within("touched", "resident_payload_bytes", 4 * each..=4 * each));
+    }
+    claims
+}
 
 /// A script about one model, `f`, which is declared.
 fn run(bench: &Bench, model: &Model, script: &str) -> Profile {
