@@ -11,7 +11,9 @@ fn the_server_answers_503_until_it_has_loaded() {
     let (models, payload) = llama();
     let model = models.join("llama.gguf");
     let mut command = Command::new(program("llama", "llama-server"));
-    command.arg("-m").arg(&model).args(["--host", "127.0.0.1", "--port", &free_port(), "-c", "512", "-t", "2"]);
+    command.arg("-m").arg(&model).args(["--host", "127.0.0.1", "--port", &free_port(), "-t", "2"]);
+    // Memory for so long a context is made ready before it answers: there is time to see it not ready.
+    command.args(["-c", "65536"]);
     let options = ["--until", "first_response", "--then", "stop"];
     let launch = Launch::of(std::slice::from_ref(&model), &options, &command);
     launch.assert_sound("llama-cpp", payload.gguf);

@@ -161,13 +161,17 @@ impl Launch {
         }
     }
 
-    /// A stage that was reached by an acceptable response, which was JSON with this in it.
+    /// A stage that was reached by an acceptable response, the last of the attempts; it is kept, and has text here.
     pub fn assert_answered(&self, stage: &str, pointer: &str) {
         assert_eq!(self.run.stage(stage).text("evidence"), "http");
         let probes: Vec<Row> = self.run.events("probe").into_iter().filter(|row| row["name"] == stage).collect();
-        let accepted: Vec<&Row> = probes.iter().filter(|row| detail(row, "accepted") == "true").collect();
-        assert_eq!(accepted.len(), 1, "one response is enough: {probes:?}");
-        let _ = pointer;
+        let accepted: Vec<bool> = probes.iter().map(|row| detail(row, "accepted") == "true").collect();
+        assert!(accepted.iter().filter(|accepted| **accepted).count() == 1, "one is enough: {probes:?}");
+        assert_eq!(accepted.last(), Some(&true), "{probes:?}");
+        let kept = text(&self.run.bytes(&format!("response-{stage}.txt")));
+        let (_, body) = kept.split_once("\n\n").unwrap_or_else(|| panic!("no body: {kept}"));
+        let body: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {kept}"));
+        assert!(body.pointer(pointer).and_then(|text| text.as_str()).is_some_and(|text| !text.is_empty()), "{kept}");
     }
 
     pub fn at(&self, stage: &str, metric: &str) -> u64 {
