@@ -43,7 +43,9 @@ fn two_ranks_map_one_checkpoint_once() {
     assert_eq!(launch.mapping_generations().into_iter().min(), Some(1), "the ranks are torchrun's children");
     assert!(launch.at("module_populated", "peak_mapped_payload_bytes_low") > 0);
     assert!(launch.at("module_populated", "peak_mapped_payload_bytes_low") <= PAYLOAD);
-    assert_eq!(launch.at("module_populated", "mapped_payload_bytes"), 0, "the reader lets go");
+    // The reader lets go.
+    launch.assert_in_order(&["module_populated", "mapping_released", "exited"]);
+    assert_eq!(launch.at("mapping_released", "mapped_payload_bytes"), 0);
 
     // And each has a copy of its own.
     let ranks = |metric: &str| {

@@ -46,7 +46,8 @@ fn command_line(program: &Path, arguments: &[&str]) -> Launch {
     command.arg("-m").arg(&model).args(["-p", "hi", "-n", "2", "-c", "512", "-t", "2"]).args(arguments);
     let launch = Launch::of(std::slice::from_ref(&model), &[], &command);
     launch.assert_sound("llama-cpp-cli", payload.gguf);
-    assert_eq!(launch.at("first_response", "mapped_payload_bytes"), payload.gguf);
+    // Soon after its answer it ends: what it held is in the samples before.
+    assert_eq!(launch.run.largest("mapped_payload_bytes"), Some(payload.gguf));
     assert!(launch.at("first_response", "resident_payload_bytes") >= payload.gguf - payload.gguf / 20);
     launch
 }
