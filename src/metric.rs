@@ -181,6 +181,9 @@ metrics! {
     MappedOtherFileBytes MarkGauge Bytes "mapped_other_file_bytes" {
         "Bytes of files other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of them in memory. Of a process whose mappings could not be read in time, its file-backed resident set stands in.",
         "pages that are not in memory", "" }
+    PresentOtherFileBytes MarkGauge Bytes "present_other_file_bytes" {
+        "Bytes of files other than the artifacts that at least one page table of the tree points at (PAGEMAP_SCAN), each once, with the kernel's own mapped pages: what the tree's file-backed resident sets hold of them, at most, since a file that shows two names counts twice. Absent where some process's tables could not be walked in time.",
+        "", "rss_file_bytes" }
     MappedShmemBytes MarkGauge Bytes "mapped_shmem_bytes" {
         "Bytes of shared memory (tmpfs, memfd, System V, shared anonymous) other than the artifacts that at least one mapping of the tree covers (/proc/PID/maps): the most that the tree can hold of it in memory through mappings. Of a process whose mappings could not be read in time, its resident shared memory stands in.",
         "pages that are not in memory", "" }

@@ -6,7 +6,7 @@
 //! | anonymous memory | per family of forks: the largest member, or the sum of PSS if that is more | per family: PSS of those whose share was read, the resident set of the others |
 //! | payload in the page cache | `resident_payload_bytes`; where that is withheld what the page tables show, or 0 | the same; where that is withheld the whole payload |
 //! | other bytes of the artifacts | `artifact_resident_bytes` less the payload; else 0 | the same, to the end of the last page; else all of them |
-//! | other file-backed pages | the most that one process holds beyond what can be artifacts; or the sum of PSS beyond it | what is resident, and no more than is mapped of other files |
+//! | other file-backed pages | the most that one process holds beyond what can be artifacts; or the sum of PSS beyond it | what page tables point at of other files (`present_other_file_bytes`); of processes whose tables were not walked, what is resident, and no more than is mapped of other files |
 //! | shared memory | the same of shared memory | the same of shared memory |
 //! | page tables | `page_table_bytes` | the same |
 //! | huge pages of hugetlbfs | mean over the processes: all may be shared | `hugetlb_bytes` |
@@ -142,6 +142,7 @@ pub struct Process {
     mapped_artifact_shmem: Option<u64>,
     mapped_other_file: Option<u64>,
     mapped_shmem: Option<u64>,
+    present_other_file: Option<u64>,
 }
 
 impl Process {
@@ -158,6 +159,7 @@ impl Process {
             "mapped_artifact_bytes" => &mut self.mapped_artifact,
             "mapped_artifact_shmem_bytes" => &mut self.mapped_artifact_shmem,
             "mapped_other_file_bytes" => &mut self.mapped_other_file,
+            "present_other_file_bytes" => &mut self.present_other_file,
             "mapped_shmem_bytes" => &mut self.mapped_shmem,
             _ => return,
         };
@@ -226,13 +228,14 @@ fn account(values: &Values, processes: &[Process], artifacts: &[ArtifactMeta]) -
     let artifacts_resident = if fresh { resident } else { u64::MAX };
     account.parts[Part::OtherFile as usize] = beyond_artifacts(
         get(Metric::RssFileBytes),
-        get(Metric::MappedOtherFileBytes),
+        least_of(get(Metric::MappedOtherFileBytes), get(Metric::PresentOtherFileBytes)),
         artifacts_resident,
         processes.iter().map(|process| Held {
             resident: process.file,
             pss: process.pss_file,
             mapped_artifact: process.mapped_artifact,
             mapped_other: process.mapped_other_file,
+            present: process.present_other_file,
         }),
     );
     account.parts[Part::SharedMemory as usize] = beyond_artifacts(
@@ -244,6 +247,7 @@ fn account(values: &Values, processes: &[Process], artifacts: &[ArtifactMeta]) -
             pss: process.pss_shmem,
             mapped_artifact: process.mapped_artifact_shmem,
             mapped_other: process.mapped_shmem,
+            present: None,
         }),
     );
     account.parts[Part::PageTables as usize] = get(Metric::PageTableBytes).map_or(Bounds::ABSENT, Bounds::exactly);
@@ -379,10 +383,17 @@ struct Held {
     pss: Option<u64>,
     mapped_artifact: Option<u64>,
     mapped_other: Option<u64>,
+    /// Of other files, what page tables point at.
+    present: Option<u64>,
+}
+
+/// The smaller of two upper bounds, as far as they are known.
+fn least_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 /// What of a kind of memory (file-backed, shared) is no artifact's: `sum` over the processes' resident sets, `mapped` of
-/// other files over the tree, and the most of the artifacts that can be resident.
+/// other files over the tree (or what page tables point at of them), and the most of the artifacts that can be resident.
 fn beyond_artifacts(
     sum: Option<u64>,
     mapped: Option<u64>,
@@ -399,12 +410,14 @@ fn beyond_artifacts(
         };
         let artifact = held.mapped_artifact.unwrap_or(u64::MAX).min(artifacts_resident);
         least = least.max(resident.saturating_sub(artifact));
-        most = most.map(|most| most.saturating_add(resident.min(held.mapped_other.unwrap_or(u64::MAX))));
+        // What page tables show is exact; the counter of the resident set may lag behind it.
+        let other = held.present.unwrap_or(resident).min(held.mapped_other.unwrap_or(u64::MAX));
+        most = most.map(|most| most.saturating_add(other));
         shares = shares.zip(held.pss).map(|(shares, pss)| shares.saturating_add(pss));
         mapped_artifacts = mapped_artifacts.saturating_add(held.mapped_artifact.unwrap_or(u64::MAX));
     }
     if !any {
-        return Bounds { low: sum.map(|_| 0), high: sum };
+        return Bounds { low: sum.map(|_| 0), high: sum.map(|sum| sum.min(mapped.unwrap_or(u64::MAX))) };
     }
     // A page counts in PSS at most once over all processes, whoever else holds it.
     let shares = shares.unwrap_or(0).saturating_sub(mapped_artifacts.min(artifacts_resident));
@@ -547,6 +560,7 @@ mod tests {
             pss: None,
             mapped_artifact: Some(mapped_artifact),
             mapped_other: Some(mapped_other),
+            present: None,
         };
         let of = |held: Vec<Held>, mapped, artifacts| {
             let sum = held.iter().filter_map(|held| held.resident).sum();
@@ -562,6 +576,12 @@ mod tests {
         // Its mappings were not read: all of it may be artifact, and none.
         let blind = Held { mapped_artifact: None, mapped_other: None, ..held(50, 0, 0) };
         assert_eq!(of(vec![blind], None, 1000), between(0, 50));
+        // Libraries that are mapped whole and used in part; of the second process the tables were not walked.
+        let walked = Held { present: Some(12), ..held(1010, 1000, 800) };
+        assert_eq!(of(vec![walked], Some(12), 1000), between(10, 12));
+        let walked = || Held { present: Some(12), ..held(1010, 1000, 800) };
+        assert_eq!(of(vec![walked(), held(1020, 1000, 800)], Some(800), 1000), between(20, 800));
+        assert_eq!(of(vec![walked(), held(30, 0, 800)], Some(800), 1000), between(30, 42));
         // Shares: a page counts at most once over all, so that what goes beyond the artifacts is something else.
         let shared = |pss| Held { pss: Some(pss), ..held(40, 20, 100) };
         assert_eq!(of(vec![shared(30), shared(35)], Some(100), 20), between(45, 80));

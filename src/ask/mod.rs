@@ -122,8 +122,8 @@ impl Asking {
         let (goes_on, ended): (Vec<Asked>, Vec<Asked>) =
             std::mem::take(&mut state.asked).into_iter().partition(|asked| wanted.iter().any(|w| is_same(asked, w)));
         state.asked = goes_on;
-        for mut asked in ended {
-            state.tell(asked.rows.end());
+        for asked in ended {
+            state.tell(asked.end());
         }
         for wanted in wanted {
             if state.asked.iter().any(|asked| is_same(asked, &wanted)) {
@@ -140,16 +140,25 @@ impl Asking {
         let in_flight = |state: &mut State| state.asked.iter().any(|asked| asked.in_flight.is_some());
         let (mut state, _) =
             self.0.changed.wait_timeout_while(state, LAST, in_flight).unwrap_or_else(PoisonError::into_inner);
-        let now = Mono::now();
-        for mut asked in std::mem::take(&mut state.asked) {
-            if let Some((began, probe)) = asked.in_flight.take() {
-                let outcome = "no answer by the end of the run".to_string();
-                state.tell(asked.rows.attempt(now, now.since(began), Probe { outcome, ..probe }));
-            }
-            state.tell(asked.rows.end());
+        for asked in std::mem::take(&mut state.asked) {
+            state.tell(asked.end());
         }
         state.sender = None;
         self.0.changed.notify_all();
+    }
+}
+
+impl Asked {
+    /// Nobody asks any more: the rows that are still to be written.
+    fn end(mut self) -> Vec<(Mono, u64, Probe)> {
+        let mut rows = Vec::new();
+        if let Some((began, probe)) = self.in_flight.take() {
+            let now = Mono::now();
+            let outcome = "no answer before the asking ended".to_string();
+            rows = self.rows.attempt(now, now.since(began), Probe { outcome, ..probe });
+        }
+        rows.extend(self.rows.end());
+        rows
     }
 }
 
@@ -233,7 +242,7 @@ impl Shared {
             };
             let rows = asked.rows.attempt(ended, ended.since(since), probe);
             if accepted {
-                state.asked.retain(|asked| asked.number != number);
+                // It stays among what is asked until it is wanted no more, so that nobody asks it again.
                 state.repeating |= self.repeat > 0 && wanted.stage == REPEATED && matches!(asker, Asker::Http(_));
                 if let Some(text) = answer.response {
                     let what = Observed::Response { stage: wanted.stage.clone(), part: wanted.part, text };

@@ -131,7 +131,7 @@ fn an_attempt_that_hangs_does_not_hold_the_end_up() {
     asking.finish();
     assert!(begun.elapsed() < Duration::from_secs(10));
     let (_, probe) = next_probe(&seen);
-    assert_eq!((probe.accepted, probe.outcome.as_str()), (false, "no answer by the end of the run"));
+    assert_eq!((probe.accepted, probe.outcome.as_str()), (false, "no answer before the asking ended"));
     // Nobody sends any more.
     assert!(seen.recv_timeout(LIMIT).is_err());
     drop(stream);

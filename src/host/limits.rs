@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::look;
@@ -104,9 +105,36 @@ fn parse(text: &str) -> Limits {
     }
 }
 
+/// Which limit of this process an error may be owed to, and what to do about it; empty where it is none's.
+pub fn limit_behind(error: &std::io::Error) -> String {
+    let files = (Resource::RLIMIT_NOFILE, "open files (RLIMIT_NOFILE)", "ulimit -n 1024");
+    let space = (Resource::RLIMIT_AS, "address space (RLIMIT_AS)", "ulimit -v unlimited");
+    let tasks = (Resource::RLIMIT_NPROC, "processes and threads (RLIMIT_NPROC)", "ulimit -u 4096");
+    let limits = match error.raw_os_error() {
+        Some(libc::EMFILE) => vec![files],
+        Some(libc::ENOMEM) => vec![space],
+        // A thread whose stack finds no room is refused so too (pthread_create(3)).
+        Some(libc::EAGAIN) => vec![space, tasks],
+        _ => return String::new(),
+    };
+    let named = limits.into_iter().find_map(|(resource, name, remedy)| {
+        let (soft, _) = getrlimit(resource).ok().filter(|(soft, _)| *soft != RLIM_INFINITY)?;
+        Some(format!(": the limit of {name} is {soft}; raise it: {remedy}"))
+    });
+    named.unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_behind_an_error_is_named_with_a_remedy() {
+        let said = limit_behind(&std::io::Error::from_raw_os_error(libc::EMFILE));
+        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert!(soft == RLIM_INFINITY || said.contains(&format!("(RLIMIT_NOFILE) is {soft}; raise it")), "{said}");
+        assert_eq!(limit_behind(&std::io::Error::from_raw_os_error(libc::ENOENT)), "");
+    }
     use crate::host::tests::recorded;
 
     #[test]

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cgroup::Cgroups;
 pub use environment::{environment_of, environment_that_matters};
-pub use limits::Limits;
+pub use limits::{Limits, limit_behind};
 pub(crate) use look::list_length;
 pub use mask::{mask_argv, mask_text};
 pub use mounts::{Mount, Mounts};

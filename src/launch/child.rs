@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::output::Outputs;
 use crate::clock::Mono;
 use crate::event::{Pid, text_of};
+use crate::host::limit_behind;
 use crate::sys::process::{Environment, SharedPage, hand_on};
 use crate::sys::startup;
 
@@ -44,7 +45,7 @@ pub enum StartError {
     NotFound { program: String },
     #[error("{program}: cannot be executed: {source}")]
     NotExecutable { program: String, source: io::Error },
-    #[error("cannot start {program}: {source}")]
+    #[error("cannot start {program}: {source}{limit}", limit = limit_behind(.source))]
     Other { program: String, source: io::Error },
 }
 

@@ -6,17 +6,16 @@ use super::pressure::{self, PressureProbe};
 use super::storage::{self, StorageProbe};
 use super::wait::WaitProbe;
 use crate::artifact::Artifact;
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 use crate::host::group_files::GroupFiles;
 use crate::host::{Mounts, Roots};
 use crate::launch::tree::Tree;
 use crate::metric::Metric;
 
-/// Pressure and waits are read so often, and at marks; the samples between have none of them. Read after a pause of 20
-/// ms, when nothing of it is in the CPU's caches any more, the three files of the host's pressure take 32 µs and one
-/// thread 34 µs, where a tick may take 350 in all; the storage's counters take 6, and are read at every tick.
-const SLOW_NS: u64 = 95_000_000;
-
+/// Pressure and waits are read ten times a second, each at a tick of its own, and at marks; the samples between have none
+/// of them. After a pause of 20 ms, when nothing of it is in the CPU's caches any more, the three files of the host's
+/// pressure take 32 µs and one thread some 20, where a tick may take 350 in all; the storage's counters take 6, and are
+/// read at every tick.
 /// What is not in every sample.
 const SLOW: [Metric; 10] = [
     Metric::RunWaitNs,
@@ -33,7 +32,8 @@ const SLOW: [Metric; 10] = [
 
 /// The three probes.
 pub struct Around {
-    slow_at: Option<Mono>,
+    pressure_beat: Beat,
+    wait_beat: Beat,
     pub storage: StorageProbe,
     pub pressure: PressureProbe,
     pub wait: WaitProbe,
@@ -49,7 +49,8 @@ impl Around {
             None => pressure::group(&roots, mounts),
         };
         Around {
-            slow_at: None,
+            pressure_beat: Beat::PRESSURE,
+            wait_beat: Beat::WAITS,
             storage: StorageProbe::new(mounts.clone()),
             pressure: PressureProbe::new(group),
             wait: WaitProbe::new(),
@@ -79,13 +80,23 @@ impl Around {
         self.storage.look(now, false)
     }
 
+    /// The figures of the last look are in no sample: what is read seldom is read at the next.
+    pub fn was_left(&mut self) {
+        self.pressure_beat.again();
+        self.wait_beat.again();
+    }
+
     /// Reads everything once; [`Tree::sweep`] comes before.
     pub fn look(&mut self, tree: &Tree, artifacts: &[Artifact], now: Mono, at_mark: bool) -> Vec<Reading> {
         self.storage.follow(artifacts);
         let mut readings = vec![self.storage.look(now, at_mark)];
-        if at_mark || self.slow_at.is_none_or(|at| now.since(at) >= SLOW_NS) {
-            self.slow_at = Some(now);
-            readings.extend([self.pressure.look(), self.wait.look(tree, now, at_mark)]);
+        if at_mark || self.pressure_beat.is_due(now) {
+            self.pressure_beat.done(now);
+            readings.push(self.pressure.look());
+        }
+        if at_mark || self.wait_beat.is_due(now) {
+            self.wait_beat.done(now);
+            readings.push(self.wait.look(tree, now, at_mark));
         }
         readings
     }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::OpenOptions;
 
 use super::Reading;
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 use crate::host::group_files::{GroupFile, GroupFiles, field};
 use crate::launch::tree::{Process, Tree};
 use crate::metric::Metric;
@@ -15,10 +15,11 @@ use crate::metric::Metric;
 /// The group's figures, or why there are none.
 pub struct CgroupProbe {
     group: Result<Open, String>,
+    beat: Beat,
     followed: Option<Mono>,
 }
 
-/// The membership of so many processes is looked at every time (3 µs each), that of more of them…
+/// The membership of so many processes is looked at ten times a second and at marks (3 µs each), that of more of them…
 const FEW: usize = 16;
 /// … once a second.
 const FOLLOW_NS: u64 = 1_000_000_000;
@@ -57,7 +58,7 @@ const METRICS: [Metric; 5] = [
 impl CgroupProbe {
     /// Of a launch that has no group of its own.
     pub fn none(reason: impl Into<String>) -> CgroupProbe {
-        CgroupProbe { group: Err(reason.into()), followed: None }
+        CgroupProbe { group: Err(reason.into()), beat: Beat::MEMBERSHIP, followed: None }
     }
 
     /// Of a group. `resets`: whether [`CgroupProbe::reset`] will be called.
@@ -78,7 +79,7 @@ impl CgroupProbe {
             let stat = open("memory.stat")?;
             Ok(Open { files: files.clone(), current, stat, peak: open(names.peak), span })
         });
-        CgroupProbe { group, followed: None }
+        CgroupProbe { group, beat: Beat::MEMBERSHIP, followed: None }
     }
 
     /// The group, for whoever reads others of its files.
@@ -88,8 +89,12 @@ impl CgroupProbe {
 
     /// Looks whether every process of the launch is in the group still: one that went elsewhere is charged there, and the
     /// group's figures are no longer the launch's.
-    pub fn follow(&mut self, tree: &Tree, now: Mono) {
+    pub fn follow(&mut self, tree: &Tree, now: Mono, at_mark: bool) {
         let Ok(open) = &self.group else { return };
+        if !at_mark && !self.beat.is_due(now) {
+            return;
+        }
+        self.beat.done(now);
         let Some(name) = open.files.directory.file_name() else { return };
         let live: Vec<&Process> = tree.processes().filter(|process| !process.has_ended).collect();
         if live.len() > FEW && self.followed.is_some_and(|at| now.since(at) < FOLLOW_NS) {

@@ -345,7 +345,7 @@ fn denial(pid: Pid, error: io::Error) -> Option<String> {
 }
 
 /// The regions of `addresses` that page tables point at and that are a file's.
-fn walk(
+pub(super) fn walk(
     pagemap: &File,
     addresses: Range<u64>,
     page_size: u64,

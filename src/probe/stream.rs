@@ -5,13 +5,12 @@
 //! artifacts is decided elsewhere; here, mappings that can be of no artifact are left out.
 //!
 //! A record's time is right however late it is read, so the rings are polled: being woken by each record would slow a
-//! process that maps much two to three times. While somebody waits for a mapping they are polled often, else so
-//! seldom as the rate of the records allows.
+//! process that maps much two to three times. The thread polls so seldom as the rate of the records allows; whoever
+//! waits for a mapping asks for itself ([`Stream::has_mapping`]), so that no other thread need be woken before it acts.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,17 +25,10 @@ use crate::artifact::Artifact;
 use crate::clock::Mono;
 use crate::event::Pid;
 use crate::launch::tree::LifeRecord;
-use crate::watch::{Observed, Seen};
 
 /// Ring sizes that are tried, as powers of two of pages: 512 KiB first, which holds some 4,000 records.
 const SIZES: [u8; 6] = [7, 6, 5, 4, 3, 2];
-/// Between two polls while somebody waits for a mapping…
-const SOON: Duration = Duration::from_micros(300);
-/// … for so long; whoever imports libraries for half a minute first should not pay a tenth of a core for it. Then…
-const IN_HASTE_NS: u64 = 5_000_000_000;
-/// … so often.
-const PATIENT: Duration = Duration::from_millis(2);
-/// And otherwise, unless a ring gets full.
+/// Between two polls of the thread, unless a ring gets full.
 const SELDOM: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_millis(1);
 /// So full a ring makes the next poll come sooner…
@@ -124,8 +116,10 @@ struct State {
     dropped: u64,
     counted_at: Mono,
     drained_at: Mono,
-    pending: bool,
-    nudged: bool,
+    /// Whether a mapping is among `waiting`.
+    mapped: bool,
+    /// The share of its ring that the fullest would hold by now if nobody but the thread took anything out, at most.
+    filled: f64,
     stop: bool,
 }
 
@@ -173,29 +167,26 @@ impl Stream {
             dropped: 0,
             counted_at: Mono(0),
             drained_at: Mono(0),
-            pending: false,
-            nudged: false,
+            mapped: false,
+            filled: 0.0,
             stop: false,
         };
         Ok(Stream { shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }) })
     }
 
-    /// Starts the thread that empties the rings. It sends [`Observed::Records`] when a mapping that may be of an artifact was
-    /// made while somebody waits for one.
-    pub fn watch(&self, sender: Sender<Seen>) -> std::io::Result<StreamWatch> {
+    /// Starts the thread that empties the rings.
+    pub fn watch(&self) -> std::io::Result<StreamWatch> {
         let shared = Arc::clone(&self.shared);
-        let run = move || keep_empty(&shared, &sender);
+        let run = move || keep_empty(&shared);
         let thread = std::thread::Builder::new().name("stream".into()).spawn(run)?;
         Ok(StreamWatch { shared: Arc::clone(&self.shared), thread })
     }
 
-    /// Whether somebody waits for a mapping.
-    pub fn set_pending(&self, pending: bool) {
+    /// Whether a mapping that may be of an artifact was recorded and has not been taken.
+    pub fn has_mapping(&self) -> bool {
         let mut state = self.shared.lock();
-        if state.pending != pending {
-            state.pending = pending;
-            self.shared.changed.notify_all();
-        }
+        state.drain();
+        state.mapped
     }
 
     /// Takes new artifacts in: their mappings are of interest from here on, under whatever name.
@@ -207,7 +198,7 @@ impl Stream {
     pub fn take(&self) -> Taken {
         let mut state = self.shared.lock();
         state.drain();
-        state.nudged = false;
+        state.mapped = false;
         let lost = state.lost - state.lost_told;
         state.lost_told = state.lost;
         Taken { records: std::mem::take(&mut state.waiting), lost }
@@ -252,24 +243,24 @@ impl Shared {
 }
 
 impl State {
-    /// Takes out what the rings hold; says whether a mapping that may be of an artifact was among it.
-    fn drain(&mut self) -> bool {
+    /// Takes out what the rings hold.
+    fn drain(&mut self) {
         let at = Mono::now();
         let State { rings, interest, .. } = self;
         let told_lost = rings.told_lost();
         let records = rings.drain(|raw| interest.pick(raw));
+        self.filled += rings.fullest();
         if self.rings.told_lost() > told_lost || at.since(self.counted_at) > COUNT_NS {
             self.count();
         }
         self.drained_at = at;
-        let mapped = records.iter().any(|(_, record)| matches!(record, Record::Map(_)));
         if self.waiting.len() + records.len() > MOST_WAITING {
             self.dropped += records.len() as u64;
             self.lost += records.len() as u64;
         } else {
+            self.mapped |= records.iter().any(|(_, record)| matches!(record, Record::Map(_)));
             self.waiting.extend(records);
         }
-        mapped
     }
 
     fn count(&mut self) {
@@ -278,32 +269,17 @@ impl State {
     }
 }
 
-fn keep_empty(shared: &Shared, sender: &Sender<Seen>) {
-    // A poll that comes 50 µs late, as the kernel's default allows, is late for the sample beside a mark.
-    let _ = nix::sys::prctl::set_timerslack(1_000);
+fn keep_empty(shared: &Shared) {
     let mut seldom = SELDOM;
-    let mut pending_since = None;
     let mut state = shared.lock();
     while !state.stop {
-        let mapped = state.drain();
-        if mapped && state.pending && !state.nudged {
-            state.nudged = true;
-            // The recorder may be gone; the rings are emptied all the same.
-            let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what: Observed::Records });
-        }
-        seldom = match state.rings.fullest() {
+        state.drain();
+        seldom = match std::mem::take(&mut state.filled) {
             full if full > FULL => (seldom / 2).max(LEAST),
             empty if empty < EMPTY => (seldom * 2).min(SELDOM),
             _ => seldom,
         };
-        let now = Mono::now();
-        pending_since = if state.pending { pending_since.or(Some(now)) } else { None };
-        let wait = match pending_since {
-            Some(since) if now.since(since) < IN_HASTE_NS => SOON,
-            Some(_) => PATIENT.min(seldom),
-            None => seldom,
-        };
-        state = shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        state = shared.changed.wait_timeout(state, seldom).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
 
@@ -318,8 +294,11 @@ impl Interest {
 
     fn wants(&self, path: &[u8], inode: u64) -> bool {
         let name = path.strip_suffix(b" (deleted)").unwrap_or(path);
+        // Two slashes are the kernel's own: `//anon`; and a name that did not fit, of which the inode is left.
+        if path.starts_with(b"//") {
+            return matches!(path, b"//toolong" | b"//enomem") && self.inodes.contains(&inode);
+        }
         path.first() == Some(&b'/')
-            && !path.starts_with(b"//")
             && (self.inodes.contains(&inode) || (self.is_model)(OsStr::from_bytes(name)) || self.paths.contains(name))
     }
 
@@ -408,13 +387,14 @@ mod tests {
         interest.paths.insert(b"/m/raw".to_vec());
         assert!(interest.wants(b"/x.gguf", 1) && interest.wants(b"/x.gguf (deleted)", 1));
         assert!(interest.wants(b"/other", 7) && interest.wants(b"/m/raw", 1));
+        assert!(interest.wants(b"//toolong", 7) && !interest.wants(b"//toolong", 8));
         assert!(!interest.wants(b"/other", 1) && !interest.wants(b"//anon", 7) && !interest.wants(b"[heap]", 7));
     }
 
     #[test]
     fn lives_are_told_and_libraries_are_not() {
         let Some(stream) = stream(Choice::Usual) else { return };
-        let watch = stream.watch(std::sync::mpsc::channel().0).unwrap();
+        let watch = stream.watch().unwrap();
         assert!(Command::new("sh").args(["-c", "true & wait; ls / >/dev/null"]).status().unwrap().success());
         let taken = stream.take();
         assert_eq!(taken.lost, 0);

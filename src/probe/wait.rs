@@ -6,7 +6,8 @@
 //! waited between that reading and its end, or in a life that no reading met, is not there. They never fall.
 //!
 //! A look reads a few threads in turn (some 2 µs each, 5 µs where block I/O is counted too); one at a mark reads all of
-//! them, in bounded time.
+//! them, in bounded time. The files of the first threads are kept open: to open one anew can take the kernel ten times as
+//! long as to read it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -27,6 +28,8 @@ const LISTS: usize = 2;
 /// always has, after so long for each thread.
 const LIST_PERIOD_NS: u64 = 1_000_000_000;
 const LIST_APART_NS: u64 = 2_000_000;
+/// The files of so many threads are kept open.
+const KEPT: usize = 64;
 /// The time for all threads, and for listing them, at a mark.
 const MARK: Duration = Duration::from_millis(3);
 
@@ -37,6 +40,25 @@ struct Waited {
     io_ns: u64,
 }
 
+/// A thread as last read, and its files, where they are kept open.
+#[derive(Default)]
+struct Thread {
+    waited: Waited,
+    files: Option<Box<Files>>,
+}
+
+struct Files {
+    schedstat: ProcFile,
+    stat: ProcFile,
+}
+
+impl Files {
+    fn of(key: ProcessKey, thread: Pid) -> Files {
+        let file = |name| ProcFile::of(key.pid, &format!("task/{thread}/{name}"));
+        Files { schedstat: file("schedstat"), stat: file("stat") }
+    }
+}
+
 /// A process's threads as last listed.
 struct Listed {
     count: u64,
@@ -45,7 +67,8 @@ struct Listed {
 
 /// The waits of a tree.
 pub struct WaitProbe {
-    threads: HashMap<(ProcessKey, Pid), Waited>,
+    threads: HashMap<(ProcessKey, Pid), Thread>,
+    kept: usize,
     turn: VecDeque<(ProcessKey, Pid)>,
     listed: HashMap<ProcessKey, Listed>,
     /// Over all threads that were ever read, the gone included.
@@ -61,8 +84,12 @@ impl WaitProbe {
     pub fn new() -> WaitProbe {
         let own = std::fs::read("/proc/self/schedstat").map(|text| schedstat(&text));
         let run_absent = match own {
+            // Which no thread that runs can have.
+            Ok(Some(Schedule { on_ns: 0, times: 0, .. })) => {
+                Some("this kernel keeps no scheduler statistics (/proc/PID/schedstat is empty)".to_owned())
+            }
             Ok(Some(_)) => None,
-            Ok(None) => Some("this kernel keeps no scheduler statistics (/proc/PID/schedstat is empty)".to_owned()),
+            Ok(None) => Some("/proc/PID/schedstat is not in the form that is known".to_owned()),
             Err(error) => Some(format!("/proc/PID/schedstat: {error}")),
         };
         let io_absent = match std::fs::read_to_string("/proc/sys/kernel/task_delayacct") {
@@ -75,6 +102,7 @@ impl WaitProbe {
         };
         WaitProbe {
             threads: HashMap::new(),
+            kept: 0,
             turn: VecDeque::new(),
             listed: HashMap::new(),
             sum: Waited::default(),
@@ -125,6 +153,7 @@ impl WaitProbe {
         self.listed.retain(|key, _| !gone.contains(key));
         self.turn.retain(|(key, _)| !gone.contains(key));
         self.threads.retain(|(key, _), _| !gone.contains(key));
+        self.kept = self.threads.values().filter(|thread| thread.files.is_some()).count();
     }
 
     fn list(&mut self, tree: &Tree, now: Mono, at_mark: bool, begun: Mono) {
@@ -154,7 +183,7 @@ impl WaitProbe {
             self.listed.insert(key, Listed { count, at: now });
             for thread in std::iter::once(key.pid).chain(others) {
                 if let Entry::Vacant(place) = self.threads.entry((key, thread)) {
-                    place.insert(Waited::default());
+                    place.insert(Thread::default());
                     // New ones first: nothing is known of them.
                     self.turn.push_front((key, thread));
                 }
@@ -163,33 +192,49 @@ impl WaitProbe {
     }
 
     /// Reads one thread; `false` if it is gone.
-    fn read(&mut self, thread: (ProcessKey, Pid)) -> bool {
-        let (key, tid) = thread;
-        let mut waited = Waited::default();
+    fn read(&mut self, id: (ProcessKey, Pid)) -> bool {
+        let (key, tid) = id;
+        let Some(thread) = self.threads.get_mut(&id) else { return false };
+        if thread.files.is_none() && self.kept < KEPT {
+            self.kept += 1;
+            thread.files = Some(Box::new(Files::of(key, tid)));
+        }
+        let known = thread.waited;
+        // What cannot be had stays as it was.
+        let mut waited = known;
         let mut gone = false;
-        if self.run_absent.is_none() {
-            match ProcFile::once(key.pid, &format!("task/{tid}/schedstat"), &mut self.buffer) {
-                Ok(text) => waited.run_ns = schedstat(text).unwrap_or(0),
-                Err(_) => gone = true,
+        let mut passing = thread.files.is_none().then(|| Files::of(key, tid));
+        if let Some(files) = thread.files.as_deref_mut().or(passing.as_mut()) {
+            if self.run_absent.is_none() {
+                match files.schedstat.read(&mut self.buffer) {
+                    Ok(text) => match schedstat(text) {
+                        // One that never ran has all zeros.
+                        Some(schedule) => waited.run_ns = schedule.waiting_ns,
+                        None => self.run_absent = Some(not_understood(key, tid, "schedstat")),
+                    },
+                    Err(_) => gone = true,
+                }
+            }
+            if self.io_absent.is_none() && !gone {
+                match files.stat.read(&mut self.buffer) {
+                    Ok(text) => match block_ticks(text) {
+                        Some(ticks) => waited.io_ns = ticks.saturating_mul(self.ns_per_tick),
+                        None => self.io_absent = Some(not_understood(key, tid, "stat")),
+                    },
+                    Err(_) => gone = true,
+                }
             }
         }
-        if self.io_absent.is_none() && !gone {
-            match ProcFile::once(key.pid, &format!("task/{tid}/stat"), &mut self.buffer) {
-                Ok(text) => waited.io_ns = block_ticks(text).unwrap_or(0).saturating_mul(self.ns_per_tick),
-                Err(_) => gone = true,
-            }
-        }
-        let Some(known) = self.threads.get_mut(&thread) else { return false };
         if gone {
-            self.threads.remove(&thread);
+            self.kept -= usize::from(thread.files.is_some());
+            self.threads.remove(&id);
             return false;
         }
+        thread.waited = waited;
         // Less than it had: the number is another thread's by now.
-        let before =
-            if waited.run_ns < known.run_ns || waited.io_ns < known.io_ns { Waited::default() } else { *known };
+        let before = if waited.run_ns < known.run_ns || waited.io_ns < known.io_ns { Waited::default() } else { known };
         self.sum.run_ns = self.sum.run_ns.saturating_add(waited.run_ns - before.run_ns);
         self.sum.io_ns = self.sum.io_ns.saturating_add(waited.io_ns - before.io_ns);
-        *known = waited;
         true
     }
 }
@@ -200,13 +245,25 @@ impl Default for WaitProbe {
     }
 }
 
-/// Time on a CPU, time waiting for one, and how often: the second, in nanoseconds. `None` where all are 0, which no
-/// thread that runs can have.
-fn schedstat(text: &[u8]) -> Option<u64> {
+fn not_understood(key: ProcessKey, thread: Pid, file: &str) -> String {
+    format!("/proc/{}/task/{thread}/{file} is not in the form that is known", key.pid)
+}
+
+/// What a schedstat file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Schedule {
+    /// On a CPU…
+    on_ns: u64,
+    /// … waiting for one…
+    waiting_ns: u64,
+    /// … and how often it got one.
+    times: u64,
+}
+
+fn schedstat(text: &[u8]) -> Option<Schedule> {
     let text = std::str::from_utf8(text).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
-    let (on, waiting, times) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
-    (on > 0 || times > 0).then_some(waiting)
+    Some(Schedule { on_ns: numbers.next()?.ok()?, waiting_ns: numbers.next()?.ok()?, times: numbers.next()?.ok()? })
 }
 
 /// Field 42 of a stat file: clock ticks of waiting for block I/O.
@@ -222,9 +279,10 @@ mod tests {
 
     #[test]
     fn recorded_waits() {
-        assert_eq!(schedstat(b"50875 44690 2\n"), Some(44_690));
-        assert_eq!(schedstat(b"0 0 0\n"), None, "a kernel without them");
-        assert_eq!(schedstat(b"1 2"), None);
+        assert_eq!(schedstat(b"50875 44690 2\n"), Some(Schedule { on_ns: 50_875, waiting_ns: 44_690, times: 2 }));
+        for odd in [&b""[..], b"1 2", b"1 x 2\n", b"1 -2 3\n"] {
+            assert_eq!(schedstat(odd), None);
+        }
         let stat = include_bytes!("../../fixtures/proc/stat-cat");
         assert_eq!(block_ticks(stat), Some(0));
         let mut words: Vec<String> = String::from_utf8_lossy(stat).split(' ').map(str::to_owned).collect();
@@ -239,21 +297,23 @@ mod tests {
     #[test]
     fn what_the_dead_waited_stays_and_nothing_falls() {
         let mut probe = probe();
+        let had = |run_ns| Thread { waited: Waited { run_ns, io_ns: 0 }, files: None };
         let own = std::process::id() as Pid;
         let key = ProcessKey { pid: own, start_time: 1 };
         // A number that had more before: another thread has it now, and all of its wait is new.
-        probe.threads.insert((key, own), Waited { run_ns: u64::MAX / 2, io_ns: 0 });
+        probe.threads.insert((key, own), had(u64::MAX / 2));
         probe.sum.run_ns = u64::MAX / 2;
         assert!(probe.read((key, own)));
-        let its = probe.threads[&(key, own)].run_ns;
+        let its = probe.threads[&(key, own)].waited.run_ns;
         assert_eq!(probe.sum.run_ns, u64::MAX / 2 + its);
         assert!(probe.read((key, own)));
-        let now = probe.threads[&(key, own)].run_ns;
+        let now = probe.threads[&(key, own)].waited.run_ns;
         assert_eq!(probe.sum.run_ns, u64::MAX / 2 + now, "what it had is counted once");
         let gone = (key, 0);
-        probe.threads.insert(gone, Waited { run_ns: 5, io_ns: 0 });
+        probe.threads.insert(gone, had(5));
         assert!(!probe.read(gone));
         assert!(!probe.threads.contains_key(&gone) && probe.sum.run_ns == u64::MAX / 2 + now);
+        assert_eq!(probe.kept, 1, "the living one's files");
     }
 
     #[test]

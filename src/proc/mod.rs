@@ -117,13 +117,6 @@ impl ProcFile {
     }
 }
 
-impl ProcFile {
-    /// The whole text of `/proc/PID/NAME`, of which nothing is kept open: for what is read seldom.
-    pub fn once<'b>(pid: Pid, name: &str, buffer: &'b mut Buffer) -> Result<&'b [u8], Unread> {
-        read_whole(&File::open(format!("/proc/{pid}/{name}"))?, buffer)
-    }
-}
-
 impl Drop for ProcFile {
     fn drop(&mut self) {
         if self.file.is_some() {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 
-use crate::clock::{At, Mono};
+use crate::clock::{At, Beat, Mono};
 use crate::event::{Event, Evidence, Pid, What};
 use crate::host::Roots;
 use crate::host::oom::{GroupEvents, HOST, OomWatch};
@@ -17,8 +17,6 @@ use crate::report::units;
 use crate::run::Meta;
 use crate::run::death::{Cause, Death, signal_name};
 
-/// How often all processes are asked again for their groups.
-const AGAIN_NS: u64 = 1_000_000_000;
 /// Processes that are asked in one look.
 const MOST_AT_ONCE: usize = 64;
 /// Longest text of `/proc/PID/cgroup` that is read: some dozen lines.
@@ -34,7 +32,8 @@ pub struct DeathWatch {
     oom: OomWatch,
     /// The program that each process ran when its groups were asked for.
     asked: HashMap<ProcessKey, u32>,
-    asked_all: Mono,
+    /// All processes are asked again for their groups so often.
+    again: Beat,
     texts: HashSet<String>,
     /// Stages reached while the command ran, in order.
     reached: Vec<String>,
@@ -52,7 +51,7 @@ impl DeathWatch {
         DeathWatch {
             oom: OomWatch::begin(Roots::default()),
             asked: HashMap::new(),
-            asked_all: Mono::now(),
+            again: Beat::GROUPS,
             texts: HashSet::new(),
             reached: Vec::new(),
             killed: Vec::new(),
@@ -64,9 +63,9 @@ impl DeathWatch {
     /// Follows the groups of what is new in the tree.
     pub fn look(&mut self, tree: &Tree) {
         let now = Mono::now();
-        if now.since(self.asked_all) >= AGAIN_NS {
+        if self.again.is_due(now) {
             self.asked.clear();
-            self.asked_all = now;
+            self.again.done(now);
         }
         let mut left = MOST_AT_ONCE;
         for process in tree.processes().filter(|process| !process.has_ended) {

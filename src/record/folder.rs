@@ -3,7 +3,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use csv::ByteRecord;
@@ -90,6 +91,8 @@ fn row_bytes(row: &ByteRecord) -> Vec<u8> {
 /// The folder and its open files.
 pub struct Folder {
     path: PathBuf,
+    /// The folder itself: whoever puts another in its place does not get what is written.
+    held: Option<File>,
     samples: Sink,
     events: Sink,
     detail: Sink,
@@ -143,11 +146,15 @@ impl Folder {
             create_fresh(path)?
         };
         let path = std::path::absolute(path)?;
+        // Where descriptors are short the path must do.
+        let held = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path).ok();
+        let place = place_of(held.as_ref(), &path);
         let mut folder = Folder {
-            samples: Sink::create(&path, run::SAMPLES)?,
-            events: Sink::create(&path, run::EVENTS)?,
-            detail: Sink::create(&path, run::DETAIL)?,
-            output: with_output.then(|| Sink::create(&path, run::OUTPUT)).transpose()?,
+            samples: Sink::create(&place, run::SAMPLES)?,
+            events: Sink::create(&place, run::EVENTS)?,
+            detail: Sink::create(&place, run::DETAIL)?,
+            output: with_output.then(|| Sink::create(&place, run::OUTPUT)).transpose()?,
+            held,
             output_cut: false,
             meta_error: None,
             responses_lost: Vec::new(),
@@ -170,7 +177,7 @@ impl Folder {
             run::faults::LAYOUT,
             run::faults::RESIDENCY,
         ]) {
-            let _ = std::fs::remove_file(self.path.join(name));
+            let _ = std::fs::remove_file(self.place().join(name));
         }
         // Fails, as it should, where the user's own folder holds something by now.
         let _ = std::fs::remove_dir(&self.path);
@@ -178,15 +185,31 @@ impl Folder {
 
     /// Another file of rows, for whoever writes it.
     pub(super) fn sink(&self, name: &'static str, header: &[&str]) -> io::Result<Sink> {
-        let mut sink = Sink::create(&self.path, name)?;
+        let mut sink = Sink::create(&self.place(), name)?;
         sink.push(&row_bytes(&ByteRecord::from(header)));
         sink.flush();
         sink.error.take().map_or(Ok(sink), Err)
     }
 
-    /// Where it is, absolute.
+    /// Where it was made, absolute.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A path that leads to the folder as long as this value is there, whatever has its name by now.
+    pub fn place(&self) -> PathBuf {
+        place_of(self.held.as_ref(), &self.path)
+    }
+
+    /// Where it is now, for people.
+    pub fn path_now(&self) -> PathBuf {
+        let shown = self.held.as_ref().and_then(|_| std::fs::read_link(self.place()).ok());
+        let is_there = |path: &PathBuf| {
+            let of = |path: &Path| std::fs::metadata(path).ok().map(|seen| (seen.dev(), seen.ino()));
+            of(path).is_some() && of(path) == of(&self.place())
+        };
+        // The name it was given where that leads there still: a link on the way is the user's own.
+        if is_there(&self.path) { self.path.clone() } else { shown.filter(is_there).unwrap_or(self.path.clone()) }
     }
 
     pub fn sample(&mut self, sample: &crate::sample::Sample) {
@@ -255,7 +278,7 @@ impl Folder {
     pub fn meta(&mut self, meta: &Meta) {
         let written = serde_json::to_vec_pretty(meta)
             .map_err(io::Error::other)
-            .and_then(|bytes| run::replace(&self.path.join(run::META), &bytes));
+            .and_then(|bytes| run::replace(&self.place().join(run::META), &bytes));
         self.meta_error = written.err().map(|error| format!("{}: could not be written: {error}", run::META));
     }
 
@@ -269,6 +292,12 @@ impl Folder {
         }
         losses
     }
+}
+
+/// The way to a folder by its descriptor (proc_pid_fd(5)), where there is one.
+fn place_of(held: Option<&File>, path: &Path) -> PathBuf {
+    let by_descriptor = held.map(|held| PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())));
+    by_descriptor.filter(|place| place.is_dir()).unwrap_or_else(|| path.to_owned())
 }
 
 fn refuse_what_is_there(path: &Path) -> Result<(), FolderError> {
@@ -335,6 +364,26 @@ mod tests {
         let text = std::fs::read_to_string(folder.path.join(run::SAMPLES)).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert!(text.ends_with('\n'));
+    }
+
+    #[test]
+    fn what_is_put_in_the_folders_place_gets_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (given, moved, trap) =
+            (scratch.path().join("run"), scratch.path().join("moved"), scratch.path().join("trap"));
+        let mut folder = create(&given);
+        std::fs::create_dir(&trap).unwrap();
+        std::fs::rename(&given, &moved).unwrap();
+        std::os::unix::fs::symlink(&trap, &given).unwrap();
+        folder.sample(&Sample { t: At(1), late_ns: 0, cost_ns: 0, values: Values::ABSENT });
+        folder.flush();
+        drop(folder.sink("more.csv", &["a"]).unwrap());
+        run::replace(&folder.place().join(run::META), b"{}").unwrap();
+        assert_eq!(std::fs::read_dir(&trap).unwrap().count(), 0);
+        for name in [run::META, "more.csv"] {
+            assert!(moved.join(name).is_file(), "{name}");
+        }
+        assert_eq!((folder.path(), folder.path_now()), (given.as_path(), moved));
     }
 
     #[test]

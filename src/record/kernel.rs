@@ -1,41 +1,60 @@
 //! The kernel's records as the recorder takes them: when to be quick about it, what was lost, and where the run says so.
 
-use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use crate::artifact::Artifact;
 use crate::clock::{Clock, Mono};
 use crate::probe::stream::{self, Record, Stream, StreamWatch};
 use crate::run::sources::{PERF_STREAM, Source, Sources};
-use crate::watch::Seen;
 
 /// What the stream is the source of.
 const KINDS: [&str; 2] = ["births", "mappings"];
+
+/// Between two questions for a mapping that a stage waits for…
+const SOON: Duration = Duration::from_micros(250);
+/// … for so long; whoever imports libraries for half a minute first should not pay a tenth of a core for it. Then…
+const IN_HASTE_NS: u64 = 5_000_000_000;
+/// … so often.
+const PATIENT: Duration = Duration::from_millis(2);
 
 /// The records of one launch, and what was told of them.
 pub struct Kernel {
     stream: Stream,
     artifacts: usize,
-    pending: bool,
+    /// Since when a stage waits for a mapping.
+    pending: Option<Mono>,
     lost: u64,
     lost_told: bool,
 }
 
 impl Kernel {
     pub fn new(stream: Stream, artifacts: &[Artifact]) -> Kernel {
-        Kernel { stream, artifacts: artifacts.len(), pending: false, lost: 0, lost_told: false }
+        Kernel { stream, artifacts: artifacts.len(), pending: None, lost: 0, lost_told: false }
     }
 
     /// Starts to empty the rings; tells why it cannot, in which case each look does.
-    pub fn watch(&self, sender: Sender<Seen>) -> Result<StreamWatch, String> {
-        self.stream.watch(sender).map_err(|error| format!("the kernel's records are read at each tick only: {error}"))
+    pub fn watch(&self) -> Result<StreamWatch, String> {
+        self.stream.watch().map_err(|error| format!("the kernel's records are read at each tick only: {error}"))
+    }
+
+    /// Takes note of whether a stage waits for a mapping.
+    pub fn set_pending(&mut self, pending: bool) {
+        self.pending = if pending { self.pending.or_else(|| Some(Mono::now())) } else { None };
     }
 
     /// Whether a stage waits for a mapping.
-    pub fn set_pending(&mut self, pending: bool) {
-        if self.pending != pending {
-            self.pending = pending;
-            self.stream.set_pending(pending);
-        }
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// After how long to ask for a mapping again, where a stage waits for one.
+    pub fn ask_after(&self, now: Mono) -> Option<Duration> {
+        self.pending.map(|since| if now.since(since) < IN_HASTE_NS { SOON } else { PATIENT })
+    }
+
+    /// Whether a stage waits for a mapping and one was recorded that may be it.
+    pub fn has_awaited(&self) -> bool {
+        self.pending.is_some() && self.stream.has_mapping()
     }
 
     /// Everything recorded by now, and whether some was lost since the last time.

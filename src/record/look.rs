@@ -26,8 +26,15 @@ use crate::probe::{Absences, Reading};
 const RESIDENCY_PER_MILLE: f64 = 17.5;
 /// …and a tick's at most, where ticks are far apart.
 const RESIDENCY_MOST: Duration = Duration::from_millis(5);
+/// What the rest of a look takes beyond so many parts of a thousand of the time is taken off its residency work…
+const REST_PER_MILLE: f64 = 10.0;
+/// … of which one part in so many is left in any case.
+const RESIDENCY_LEAST: u32 = 4;
 /// The same in a glance; half of it again for the whole artifacts.
 const RESIDENCY_GLANCE: Duration = Duration::from_micros(100);
+/// So long after a mapping the glance beside it no longer begins to read maps: the sample is to be taken within 1 ms, and
+/// what was mapped is known by the record.
+const GLANCE_NS: u64 = 500_000;
 /// Of a closer look's time page tables take one part in so many at most, where residency is known.
 const PAGE_TABLE_PART: u32 = 5;
 /// Mapping work a tick…
@@ -38,12 +45,13 @@ const MAPPING_PENDING: Duration = Duration::from_micros(1_000);
 /// How closely to look.
 #[derive(Clone, Copy, Debug)]
 pub enum Closeness {
-    /// What a tick can afford.
-    Tick { interval: Duration, mapping_pending: bool },
+    /// What a tick can afford. `leaves`: the sooner to look beside it, this is left when a mapping is recorded that a stage
+    /// waits for.
+    Tick { interval: Duration, mapping_pending: bool, leaves: bool },
     /// Everything anew, as far as it goes in this time: at a mark, for which a loader may be waiting.
     Mark { limit: Duration },
-    /// Nothing that may take long: beside a mapping that the kernel recorded, for which nobody waits.
-    Glance,
+    /// Nothing that may take long: beside a mapping that the kernel recorded then, for which nobody waits.
+    Glance { mapped: Mono },
 }
 
 /// The probes over one launch.
@@ -74,6 +82,12 @@ pub struct Look {
     pub discovered: Vec<PathBuf>,
 }
 
+/// What a look saw that was left for a mapping: of its figures none is kept.
+pub struct Left {
+    pub sightings: Vec<Sighting>,
+    pub discovered: Vec<PathBuf>,
+}
+
 impl Probes {
     /// Begins the kernel's high-water marks anew, as the one exception to looking only.
     pub fn reset_peaks(&mut self) {
@@ -99,8 +113,18 @@ impl Probes {
         self.mapping.heed(&self.tree, artifacts, &records, sightings);
     }
 
-    /// Looks at everything once.
-    pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Look {
+    /// Whether a look is to be left, that saw this much.
+    fn is_awaited(&self, closeness: Closeness, sightings: &[Sighting]) -> bool {
+        let Closeness::Tick { leaves: true, .. } = closeness else { return false };
+        let is_mapping = |(_, _, what): &Sighting| matches!(what, What::Mapped { .. });
+        sightings.iter().any(is_mapping) || self.kernel.as_ref().is_some_and(Kernel::has_awaited)
+    }
+
+    /// Looks at everything once, unless that is left for a mapping.
+    ///
+    /// # Errors
+    /// What was seen until it was left.
+    pub fn look(&mut self, artifacts: &[Artifact], closeness: Closeness) -> Result<Look, Left> {
         let began = Mono::now();
         let at_mark = matches!(closeness, Closeness::Mark { .. });
         if let (Some(kernel), true) = (&self.kernel, at_mark) {
@@ -108,27 +132,37 @@ impl Probes {
             kernel.count();
         }
         let swept = match closeness {
-            Closeness::Glance => self.tree.glance(began),
+            Closeness::Glance { .. } => self.tree.glance(began),
             _ => self.tree.sweep(began),
         };
         let faults = self.counters.faults();
         let mut sightings = Vec::new();
         // Before the processes are read: who came and went unseen takes their bound away.
         self.hear_kernel(artifacts, swept, &mut sightings);
-        self.cgroup.follow(&self.tree, began);
+        if self.is_awaited(closeness, &sightings) {
+            return Err(Left { sightings, discovered: Vec::new() });
+        }
+        self.cgroup.follow(&self.tree, began, at_mark);
         let mut readings =
             vec![faults, self.process.tick(&mut self.tree, began), self.counters.clock(), self.cgroup.read()];
         // And again before their maps are: one that ended meanwhile did so when its record says.
         self.hear_kernel(artifacts, Vec::new(), &mut sightings);
+        if self.is_awaited(closeness, &sightings) {
+            return Err(Left { sightings, discovered: Vec::new() });
+        }
         readings.push(self.available.read());
-        if let Closeness::Glance = closeness {
+        if let Closeness::Glance { .. } = closeness {
             readings.push(self.around.glance(artifacts, began));
         } else {
             readings.extend(self.around.look(&self.tree, artifacts, began, at_mark));
+            if self.is_awaited(closeness, &sightings) {
+                self.around.was_left();
+                return Err(Left { sightings, discovered: Vec::new() });
+            }
             self.ranks.tick(&self.tree);
         }
         let mapping = match closeness {
-            Closeness::Glance => self.mapping.glance(&self.tree, artifacts),
+            Closeness::Glance { mapped } => self.mapping.glance(&self.tree, artifacts, mapped.plus(GLANCE_NS)),
             Closeness::Mark { limit } => self.mapping.look(&self.tree, artifacts, limit / 2),
             Closeness::Tick { mapping_pending, .. } => {
                 let by_looking_alone = mapping_pending && self.kernel.is_none();
@@ -136,6 +170,10 @@ impl Probes {
             }
         };
         sightings.extend(mapping.changes);
+        if self.is_awaited(closeness, &sightings) {
+            self.around.was_left();
+            return Err(Left { sightings, discovered: mapping.discovered });
+        }
         readings.push(mapping.reading);
         // The page tables take the residency's place where that is withheld, and of its time what it leaves.
         let withheld = self.residency.is_withheld();
@@ -148,9 +186,9 @@ impl Probes {
                 readings.push(self.pagetable.look(&self.mapping, artifacts, share));
                 self.residency.look(left(began))
             }
-            Closeness::Glance => self.residency.tick(RESIDENCY_GLANCE),
+            Closeness::Glance { .. } => self.residency.tick(RESIDENCY_GLANCE),
             Closeness::Tick { interval, .. } => {
-                let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
+                let budget = residency_budget(interval, Duration::from_nanos(Mono::now().since(began)));
                 if withheld {
                     readings.push(self.pagetable.tick(&self.mapping, artifacts, budget));
                 }
@@ -163,7 +201,7 @@ impl Probes {
             let what = What::Evicted { artifact, bytes: from - to, from, to };
             (evicted.at, Some(evicted.uncertainty_ns), what)
         }));
-        if let Closeness::Glance = closeness {
+        if let Closeness::Glance { .. } = closeness {
             readings.push(whole_artifacts(&mut self.residency, RESIDENCY_GLANCE / 2));
         }
         if let Closeness::Mark { limit } = closeness {
@@ -202,8 +240,16 @@ impl Probes {
         let nonresident = payload.zip(resident.resident_payload).map(|(all, resident)| all.saturating_sub(resident));
         values.set(Metric::NonresidentPayloadBytes, nonresident);
         super::blind::withdraw(&mut look.values, &mut look.absences);
-        look
+        Ok(look)
     }
+}
+
+/// The time for residency in a tick whose other work took so long. What is rare, and what met cold memory, makes a few ticks
+/// dearer than the rest: those leave some parts of the artifacts to the next, and `resident_stale_ns` shows it.
+fn residency_budget(interval: Duration, spent: Duration) -> Duration {
+    let budget = interval.mul_f64(RESIDENCY_PER_MILLE / 1_000.0).min(RESIDENCY_MOST);
+    let beyond = spent.saturating_sub(interval.mul_f64(REST_PER_MILLE / 1_000.0));
+    budget.saturating_sub(beyond).max(budget / RESIDENCY_LEAST)
 }
 
 /// The whole artifacts in memory, headers and padding included.
@@ -214,4 +260,15 @@ fn whole_artifacts(residency: &mut ResidencyProbe, limit: Duration) -> Reading {
         Err(reason) => reading.absences.push((Metric::ArtifactResidentBytes, reason)),
     }
     reading
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dear_tick_leaves_residency_to_the_next() {
+        let budget = |spent| residency_budget(Duration::from_millis(20), Duration::from_micros(spent)).as_micros();
+        assert_eq!([0, 200, 300, 5_000].map(budget), [350, 350, 250, 87]);
+    }
 }

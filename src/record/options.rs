@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::folder::FolderError;
 use crate::ask::Secrets;
 use crate::event::text_of;
+use crate::host::limit_behind;
 use crate::launch::StartError;
 use crate::probe::stream::Choice;
 use crate::stage::asked::Work;
@@ -67,7 +68,7 @@ pub enum ProfileError {
     Until(String),
     #[error("--header-env: {0}")]
     HeaderEnv(String),
-    #[error("cannot prepare the launch: {0}")]
+    #[error("cannot prepare the launch: {0}{limit}", limit = limit_behind(.0))]
     Io(#[from] std::io::Error),
 }
 

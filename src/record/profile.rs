@@ -35,7 +35,7 @@ use crate::artifact::{Artifact, Found};
 use crate::ask::Asking;
 use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
-use crate::host::{self, Host, Mounts};
+use crate::host::{self, Host, Mounts, limit_behind};
 use crate::launch::tree::{Tree, TreeView};
 use crate::launch::{self, Control, Finals, Outputs, OwnGroup};
 use crate::metric::Metric;
@@ -236,8 +236,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if kernel.is_some() {
         tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
     }
-    let recorded =
-        kernel.as_ref().and_then(|kernel| kernel.watch(sender.clone()).map_err(|why| warnings.push(why)).ok());
+    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch().map_err(|why| warnings.push(why)).ok());
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
@@ -283,6 +282,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         reset_peaks: options.reset_peaks,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
+    let recording = recording.map_err(|error| format!("its thread cannot be had: {error}{}", limit_behind(&error)));
 
     let ended = launch::supervise(&started, &mut outputs, &finals, &control, &sender);
     outputs.drain(DRAIN);
@@ -299,16 +299,17 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
     }
     drop(sender);
-    let mut recorded = recording.ok().and_then(|thread| thread.join().ok());
+    let mut recorded = recording.and_then(|thread| thread.join().map_err(|panic| cause_of(&*panic)));
     if let Some(Ok(group)) = group
         && let Err(left) = group.remove()
-        && let Some(Recorded { folder, meta }) = &mut recorded
+        && let Ok(Recorded { folder, meta }) = &mut recorded
     {
         meta.warnings.push(left.clone());
         meta.cgroup.iter_mut().for_each(|cgroup| cgroup.left = Some(left.clone()));
         folder.iter_mut().for_each(|folder| folder.meta(meta));
     }
-    let stopped = recorded.as_ref().and_then(|recorded| recorded.meta.exit.as_ref()).is_some_and(|exit| exit.stopped);
+    let exit = recorded.as_ref().ok().and_then(|recorded| recorded.meta.exit.as_ref());
+    let stopped = exit.is_some_and(|exit| exit.stopped);
     // A mistake in the reports must not cost the command its exit status; the panic has been printed.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet)));
     match ended {
@@ -316,6 +317,12 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         Ok(ended) => Ok(ended.status()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// What a thread that panicked said.
+fn cause_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    format!("it panicked: {}", said.unwrap_or("without a word"))
 }
 
 /// Descriptors to be held while the profiler opens its own, so that where they are short the launch itself has some.

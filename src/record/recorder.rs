@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::detail::{self, DetailLog};
 use super::discover::{Discovered, Discovery};
 use super::faults::FaultLog;
 use super::folder::Folder;
+use super::kernel::Kernel;
 use super::lacking;
 use super::look::{Closeness, Probes};
 use super::options::Then;
@@ -45,6 +47,9 @@ const LEAST_FOR_TENSORS: u64 = 5_000_000;
 /// The first look at an artifact that was found after start.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
+/// A look is left for a mapping so many times, and then goes through: there may be very many.
+const MOST_LEFT: usize = 3;
+
 /// What was seen beside a look is matched with it, up to so many things.
 const MOST_AT_ONCE: usize = 10_000;
 /// Longest value of an environment variable that is taken, in bytes.
@@ -58,8 +63,7 @@ fn waits_for_mapping(condition: &Condition, any: bool, all: bool) -> bool {
         Condition::Mapping(Mapped::Any) => !any,
         Condition::Mapping(Mapped::All) => !all,
         Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| waits_for_mapping(part, any, all)),
-        // What shrinks is seen by looking alone.
-        Condition::Unmap(_) => true,
+        // What is unmapped has no record that could be waited for.
         _ => false,
     }
 }
@@ -208,19 +212,21 @@ impl Recorder {
 
     /// Records until every sender is gone, which is after the command's end.
     pub fn run(mut self) -> Recorded {
+        // What comes 50 µs late, as the kernel's default allows, is late for the sample beside a mark.
+        let _ = nix::sys::prctl::set_timerslack(1_000);
         self.begin();
         // Before anything else: what is on the disk can wait, and what the command does first cannot.
         self.tick();
         self.settle_in();
+        self.ask_for_mapping();
         loop {
             self.ask();
-            let wait = Duration::from_nanos(self.pace.wait_ns(Mono::now()));
-            match self.receiver.recv_timeout(wait) {
+            match self.receiver.recv_timeout(self.wait()) {
                 Ok(seen) => {
                     let found = self.hear_in_order(seen);
                     self.follow(found);
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.ask_for_mapping(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.tick();
@@ -228,15 +234,50 @@ impl Recorder {
         self.finish()
     }
 
+    /// Until the next tick, or until a mapping is to be asked for again.
+    fn wait(&self) -> Duration {
+        let now = Mono::now();
+        let until_tick = Duration::from_nanos(self.pace.wait_ns(now));
+        let soon = self.probes.kernel.as_ref().and_then(|kernel| kernel.ask_after(now));
+        soon.map_or(until_tick, |soon| soon.min(until_tick))
+    }
+
+    /// Follows up a mapping that a stage waits for, if one was recorded, or what was mapped has been read by now.
+    fn ask_for_mapping(&mut self) {
+        if !self.probes.kernel.as_ref().is_some_and(Kernel::is_pending) {
+            return;
+        }
+        if self.probes.kernel.as_ref().is_some_and(Kernel::has_awaited) {
+            // Whatever else was seen before it comes first.
+            let heard = self.receiver.try_iter().take(MOST_AT_ONCE).collect();
+            let found = self.hear_all(heard, Vec::new());
+            self.follow(found);
+        }
+        let known = self.artifacts.len();
+        let mut found = self.adopt();
+        if self.artifacts.len() > known {
+            // What it was mapped for was recorded before it was known.
+            let heard = self.receiver.try_iter().take(MOST_AT_ONCE).collect();
+            found.extend(self.hear_all(heard, Vec::new()));
+        }
+        self.follow(found);
+        self.set_pending();
+    }
+
+    fn set_pending(&mut self) {
+        let pending = self.mapping_pending();
+        if let Some(kernel) = &mut self.probes.kernel {
+            kernel.set_pending(pending);
+        }
+    }
+
     /// Takes a sample, if one is due.
     fn tick(&mut self) {
         let Some(due) = self.pace.due(Mono::now()) else { return };
+        self.set_pending();
         let mapping_pending = self.mapping_pending();
-        if let Some(kernel) = &mut self.probes.kernel {
-            kernel.set_pending(mapping_pending);
-        }
-        let closeness = Closeness::Tick { interval: Duration::from_nanos(self.pace.interval()), mapping_pending };
-        let looked = self.look(due.late_ns, closeness);
+        let interval = Duration::from_nanos(self.pace.interval());
+        let looked = self.look(due.late_ns, Closeness::Tick { interval, mapping_pending, leaves: mapping_pending });
         self.follow(looked.found);
         self.flush();
     }
@@ -247,9 +288,10 @@ impl Recorder {
             return;
         }
         self.asked_at = Some(self.matcher.changes());
-        // Nobody is left to answer.
-        let over = self.stopped || self.meta.exit.is_some();
-        self.asking.follow(if over { Vec::new() } else { self.matcher.wanted() });
+        // Once nobody is left to answer nothing new is asked; what is in flight may have been answered before.
+        if !self.stopped && self.meta.exit.is_none() {
+            self.asking.follow(self.matcher.wanted());
+        }
         if self.meta.variables != *self.matcher.values() {
             self.meta.variables = self.matcher.values().clone();
             self.write_meta();
@@ -382,9 +424,8 @@ impl Recorder {
             _ => true,
         });
         self.probes.hear_kernel(&self.artifacts, Vec::new(), &mut sightings);
-        if let Some(discovery) = &mut self.discovery {
-            self.probes.mapping.take_discovered().into_iter().for_each(|path| discovery.look(path));
-        }
+        let discovered = self.probes.mapping.take_discovered();
+        self.discover(discovered);
         for seen in &mut heard {
             if let Observed::Event(What::Exit { pid, .. }) = seen.what
                 && let Some(end) = self.probes.tree.end_of(pid).filter(|end| *end <= seen.at)
@@ -431,8 +472,6 @@ impl Recorder {
                 self.folder.iter_mut().for_each(|folder| folder.answer(row.clone()));
                 Vec::new()
             }
-            // Whatever was heard, the records were taken before it was matched.
-            Observed::Records => Vec::new(),
             Observed::Barrier(waiting) => {
                 self.waiting.push(waiting);
                 Vec::new()
@@ -604,11 +643,16 @@ impl Recorder {
 
     /// Nobody waits for a mapping to be marked, and the sample beside it is worth the more the sooner it is taken.
     fn closeness_of(&self, found: &[Event]) -> Closeness {
-        let by_mapping = found.iter().all(|event| match &event.what {
-            What::Mark(mark) => mark.evidence == Evidence::Mapping,
-            _ => true,
-        });
-        if by_mapping && self.probes.kernel.is_some() { Closeness::Glance } else { Closeness::Mark { limit: LOOK } }
+        let is_mark = |event: &&Event| matches!(event.what, What::Mark(_));
+        let by_mapping = |event: &Event| matches!(&event.what, What::Mark(mark) if mark.evidence == Evidence::Mapping);
+        let mut marks = found.iter().filter(is_mark);
+        match marks.next_back() {
+            Some(last) if by_mapping(last) && marks.all(by_mapping) && self.probes.kernel.is_some() => {
+                let at = u64::try_from(last.at.0).unwrap_or(0);
+                Closeness::Glance { mapped: self.clock.start().plus(at) }
+            }
+            _ => Closeness::Mark { limit: LOOK },
+        }
     }
 
     /// The account ends here: reports are made, the set is closed, and sampling goes on slowly.
@@ -626,7 +670,8 @@ impl Recorder {
             self.meta.cost = Some(self.cost());
             self.flush();
             self.write_meta();
-            if let Some(path) = self.folder.as_ref().map(|folder| folder.path().to_owned()) {
+            // The thread is waited for before the folder is let go.
+            if let Some(path) = self.folder.as_ref().map(Folder::place) {
                 let made = std::thread::Builder::new().name("reports".into()).spawn(move || {
                     // The command has just become ready, and the next sample is due.
                     crate::sys::thread::give_way();
@@ -643,13 +688,26 @@ impl Recorder {
     }
 
     /// Looks at everything once, writes the sample, and matches what was seen meanwhile, in order of time.
-    fn look(&mut self, late_ns: u64, closeness: Closeness) -> Looked {
-        let mut found = self.adopt();
-        let look = self.probes.look(&self.artifacts, closeness);
+    fn look(&mut self, late_ns: u64, mut closeness: Closeness) -> Looked {
+        // To take a new file in is not quick.
+        let mut found = if let Closeness::Glance { .. } = closeness { Vec::new() } else { self.adopt() };
+        let mut patience = MOST_LEFT;
+        let look = loop {
+            let left = match self.probes.look(&self.artifacts, closeness) {
+                Ok(look) => break look,
+                Err(left) => left,
+            };
+            self.discover(left.discovered);
+            let heard = self.receiver.try_iter().take(MOST_AT_ONCE).collect();
+            found.extend(self.hear_all(heard, left.sightings));
+            self.follow(std::mem::take(&mut found));
+            patience -= 1;
+            if let Closeness::Tick { leaves, .. } = &mut closeness {
+                *leaves = patience > 0 && self.mapping_pending();
+            }
+        };
         self.deaths.look(&self.probes.tree);
-        if let Some(discovery) = &mut self.discovery {
-            look.discovered.into_iter().for_each(|path| discovery.look(path));
-        }
+        self.discover(look.discovered);
         let heard = self.receiver.try_iter().take(MOST_AT_ONCE).collect();
         found.extend(self.hear_all(heard, look.sightings));
 
@@ -677,6 +735,13 @@ impl Recorder {
         }
         found.extend(self.matcher.sample(&sample));
         Looked { sample, found }
+    }
+
+    /// Has files read that look like artifacts.
+    fn discover(&mut self, paths: Vec<PathBuf>) {
+        if let Some(discovery) = &mut self.discovery {
+            paths.into_iter().for_each(|path| discovery.look(path));
+        }
     }
 
     /// Whether a stage waits for a mapping.

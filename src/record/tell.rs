@@ -3,28 +3,40 @@
 use std::io::Write;
 
 use super::recorder::Recorded;
+use crate::event::text_of;
 use crate::report;
 
 /// Makes the reports and tells the user, on standard error: the command's own output is not ours to add to.
-pub fn tell(recorded: Option<Recorded>, quiet: bool) {
+pub fn tell(recorded: Result<Recorded, String>, quiet: bool) {
     let mut told = String::new();
     let mut say = |text: &str| told.push_str(&format!("stagemark: {text}\n"));
     match recorded {
-        None => say("the recorder failed; the command was not harmed"),
-        Some(Recorded { folder: None, meta }) => meta.warnings.iter().for_each(|warning| say(warning)),
-        Some(Recorded { folder: Some(folder), .. }) => {
+        Err(why) => say(&format!("the recorder failed: {why}; the command was not harmed")),
+        Ok(Recorded { folder: None, meta }) => meta.warnings.iter().for_each(|warning| say(warning)),
+        Ok(Recorded { folder: Some(folder), .. }) => {
             let losses = folder.losses();
-            match report::folder::load(folder.path()) {
-                Ok((run, table)) => {
-                    if let Err(error) = report::folder::write(&run, &table, folder.path()) {
-                        say(&format!("a report could not be written: {error:#}"));
+            let (place, shown) = (folder.place(), folder.path_now());
+            // An error names the way there; people know the folder by its own name.
+            let named = |error: &anyhow::Error| {
+                let (place, shown) = (text_of(&place), text_of(&shown));
+                format!("{error:#}").replace(&place, &shown)
+            };
+            match report::folder::load(&place) {
+                Ok((mut run, table)) => {
+                    run.folder = shown.clone();
+                    if shown != folder.path() {
+                        let (was, is) = (text_of(folder.path()), text_of(&shown));
+                        say(&format!("the run folder was moved while the command ran: from {was} to {is}"));
+                    }
+                    if let Err(error) = report::folder::write(&run, &table, &place) {
+                        say(&format!("a report could not be written: {}", named(&error)));
                     }
                     losses.iter().for_each(|loss| say(loss));
                     told.push_str(&report::terminal::text(&run, &table));
                 }
                 Err(error) => {
                     losses.iter().for_each(|loss| say(loss));
-                    say(&format!("the run could not be read: {error:#}"));
+                    say(&format!("the run could not be read: {}", named(&error)));
                 }
             }
         }

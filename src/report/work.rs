@@ -29,6 +29,7 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
         table.reached().zip(table.interval_names()).filter(|(row, _)| row.at() <= end).collect();
     let whole = end.and_then(|end| u64::try_from(end.0).ok()).unwrap_or(0);
     let mut spans: Vec<(u64, usize, String)> = Vec::new();
+    let mut left_out: Vec<u64> = Vec::new();
     let mut begin = 0;
     for (index, (row, name)) in rows.iter().enumerate() {
         let Some((at, _)) = row.at().zip(row.sampled) else { continue };
@@ -39,13 +40,17 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
         let busy = ratios::cores_busy(row, before).filter(|_| length >= COARSE_NS);
         let spent = spent(busy, ratios::user_share(&row.deltas), cores.as_ref());
         let data = data(source, row.deltas.get(counter(&behind)), &behind);
-        if length < whole / SHARE || (spent.is_none() && !tells(source)) {
+        if spent.is_none() && !tells(source) {
+            continue;
+        }
+        if length < whole / SHARE {
+            left_out.push(length);
             continue;
         }
         spans.push((length, index, line(name, spent, data, length)));
     }
     spans.sort_by_key(|(length, ..)| std::cmp::Reverse(*length));
-    spans.truncate(MOST);
+    left_out.extend(spans.drain(MOST.min(spans.len())..).map(|(length, ..)| length));
     spans.sort_by_key(|(_, index, _)| *index);
     let mut lines: Vec<String> = spans.into_iter().map(|(.., line)| line).collect();
     if lines.len() > 1
@@ -58,12 +63,24 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
         let data = data(last.work.source_from_start.as_ref(), last.values.get(counter(&behind)), &behind);
         lines.push(line(&format!("start → {}", last.outcome.stage), spent, data, whole));
     }
+    lines.extend(not_shown(&left_out));
     let told = lines.iter().any(|line| line.contains(" cores busy"));
     if let (true, Some((_, why))) = (told, cores) {
         lines.push(why);
     }
     lines.extend(storage(run));
     lines
+}
+
+/// That shorter intervals have no line.
+fn not_shown(left_out: &[u64]) -> Option<String> {
+    let longest = units::duration(*left_out.iter().max()?);
+    Some(match left_out.len() {
+        1 => format!("1 shorter interval ({longest}) has no line here; it is in stages.csv."),
+        count => {
+            format!("{count} shorter intervals (each {longest} or less) have no line here; they are in stages.csv.")
+        }
+    })
 }
 
 /// Whether a verdict says more than that nobody knows, or that nothing happened.

@@ -163,9 +163,12 @@ impl Tensors {
     }
 }
 
-fn number<T: std::str::FromStr>(row: &ByteRecord, index: usize, name: &str) -> rows::RowResult<T> {
+fn number<T: TryFrom<i128>>(row: &ByteRecord, index: usize, name: &str) -> rows::RowResult<T> {
     let field = row.get(index).and_then(|field| std::str::from_utf8(field).ok());
-    field.and_then(|field| field.parse().ok()).ok_or_else(|| format!("the field {name} is no number"))
+    let value: Option<i128> = field.and_then(|field| field.parse().ok());
+    let value = value.ok_or_else(|| format!("the field {name} is no number"))?;
+    let value = rows::plausible(value, name)?;
+    T::try_from(value).map_err(|_| format!("the field {name} is out of range: `{value}`"))
 }
 
 fn text(row: &ByteRecord, index: usize) -> String {

@@ -90,16 +90,36 @@ fn text<'row>(row: &'row ByteRecord, index: usize, name: &str) -> RowResult<&'ro
     std::str::from_utf8(field).map_err(|_| format!("the field {name} is not UTF-8"))
 }
 
+/// No figure is larger: 4 EiB, or 146 years in nanoseconds. What a damaged or forged file has beyond it would only make
+/// sums and differences overflow.
+const MOST: u128 = 1 << 62;
+
 fn number(row: &ByteRecord, index: usize, name: &str) -> RowResult<Option<u64>> {
     match text(row, index, name)? {
         "" => Ok(None),
-        field => field.parse().map(Some).map_err(|_| format!("the field {name} is no number: `{field}`")),
+        field => {
+            let value = field.parse::<u64>().map_err(|_| format!("the field {name} is no number: `{field}`"))?;
+            plausible(i128::from(value), name).map(|_| Some(value))
+        }
     }
 }
 
+/// A figure that is no more than any can be.
+pub(super) fn plausible(value: i128, name: &str) -> RowResult<i128> {
+    if value.unsigned_abs() <= MOST {
+        return Ok(value);
+    }
+    Err(format!("the field {name} is larger than any figure can be (2^62): `{value}`"))
+}
+
+/// A time in nanoseconds since start.
+fn time_of(field: &str) -> RowResult<At> {
+    let ns = field.parse::<i64>().map_err(|_| format!("the field t_ns is no number: `{field}`"))?;
+    plausible(i128::from(ns), "t_ns").map(|_| At(ns))
+}
+
 fn time(row: &ByteRecord, index: usize) -> RowResult<At> {
-    let field = text(row, index, "t_ns")?;
-    field.parse().map(At).map_err(|_| format!("the field t_ns is no number: `{field}`"))
+    time_of(text(row, index, "t_ns")?)
 }
 
 /// An event as a row of `events.csv`: `kind`, `pid` and `name` have columns of their own.
@@ -248,13 +268,12 @@ pub fn logged_line(bytes: &[u8]) -> RowResult<LoggedLine> {
     };
     let uncertainty_ns = match uncertainty.as_str() {
         "" => None,
-        field => Some(field.parse().map_err(|_| format!("the field uncertainty_ns is no number: `{field}`"))?),
+        field => {
+            let ns: u64 = field.parse().map_err(|_| format!("the field uncertainty_ns is no number: `{field}`"))?;
+            plausible(i128::from(ns), "uncertainty_ns").map(|_| Some(ns))?
+        }
     };
-    Ok(LoggedLine {
-        at: At(t.parse().map_err(|_| format!("the field t_ns is no number: `{t}`"))?),
-        uncertainty_ns,
-        line: Line { stream, bytes: field("text")?.to_vec(), end },
-    })
+    Ok(LoggedLine { at: time_of(&t)?, uncertainty_ns, line: Line { stream, bytes: field("text")?.to_vec(), end } })
 }
 
 #[cfg(test)]
@@ -338,10 +357,22 @@ mod tests {
     fn a_sample_comes_back_as_it_was() {
         let mut values = Values::ABSENT;
         values.set(Metric::PayloadBytes, 0);
-        values.set(Metric::MinorFaults, u64::MAX);
+        values.set(Metric::MinorFaults, 1 << 62);
         let sample = Sample { t: At(-5), late_ns: 1, cost_ns: 2, values };
         let columns = SampleColumns::of(&sample_header()).unwrap();
         assert_eq!(columns.sample(&sample_row(&sample)), Ok(sample));
+    }
+
+    #[test]
+    fn what_no_figure_can_be_is_refused_by_its_field() {
+        let row = |value: &str| ByteRecord::from(vec!["1", "process", "4", "rss_bytes", value]);
+        assert!(detail(&row("4611686018427387904")).is_ok());
+        for value in ["4611686018427387905", "18446744073709551615"] {
+            assert!(detail(&row(value)).unwrap_err().starts_with("the field value is larger"), "{value}");
+        }
+        let late = ByteRecord::from(vec!["-9223372036854775808", "process", "4", "rss_bytes", "1"]);
+        assert!(detail(&late).unwrap_err().starts_with("the field t_ns is larger"));
+        assert!(logged_line(b"9223372036854775807\t\tstdout\tnewline\tx").unwrap_err().contains("t_ns is larger"));
     }
 
     #[test]

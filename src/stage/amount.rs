@@ -44,7 +44,7 @@ fn exact(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let scale = 10u128.pow(u32::try_from(fraction.len()).ok()?);
     let scaled = digits * u128::from(unit);
-    (scaled % scale == 0).then(|| u64::try_from(scaled / scale).ok())?
+    scaled.is_multiple_of(scale).then(|| u64::try_from(scaled / scale).ok())?
 }
 
 #[cfg(test)]

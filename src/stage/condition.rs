@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
@@ -212,7 +213,10 @@ pub enum ExitIs {
 /// A regular expression over bytes, not anchored.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Pattern(Regex);
+pub struct Pattern {
+    text: String,
+    regex: OnceLock<Regex>,
+}
 
 /// A share of the payload: more than 0, at most all, in exact parts of a thousand million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -222,22 +226,33 @@ pub struct Share(u32);
 impl Pattern {
     /// Compiles a pattern. The error is a sentence of one line.
     pub fn new(text: &str) -> Result<Pattern, String> {
-        RegexBuilder::new(text).size_limit(LARGEST_PATTERN).build().map(Pattern).map_err(|error| match error {
+        let regex = compiled(text).map_err(|error| match error {
             regex::Error::CompiledTooBig(limit) => format!("the pattern is too large: over {limit} bytes compiled"),
             // The crate draws the pattern over several lines; its last one says what is wrong.
             error => error.to_string().lines().last().unwrap_or("not a pattern").trim().replace("error: ", ""),
-        })
+        })?;
+        Ok(Pattern { text: text.to_owned(), regex: OnceLock::from(regex) })
+    }
+
+    /// A pattern that is known to be good, compiled when it is first needed: the bundled stage files have a hundred, and a
+    /// launch follows one file.
+    pub(super) fn known(text: &str) -> Pattern {
+        Pattern { text: text.to_owned(), regex: OnceLock::new() }
     }
 
     /// The pattern as it was given.
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
+        &self.text
     }
 
     /// The compiled pattern.
     pub fn regex(&self) -> &Regex {
-        &self.0
+        self.regex.get_or_init(|| compiled(&self.text).expect("a unit test compiles those of each bundled file"))
     }
+}
+
+fn compiled(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).size_limit(LARGEST_PATTERN).build()
 }
 
 impl fmt::Debug for Pattern {
@@ -407,7 +422,8 @@ impl Quiet {
 
 /// A time for people: exact, in the largest unit that leaves no fraction.
 fn span(ns: u64) -> String {
-    let unit = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")].into_iter().find(|(size, _)| ns % size == 0);
+    let unit =
+        [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")].into_iter().find(|(size, _)| ns.is_multiple_of(*size));
     let (size, name) = unit.unwrap_or((1, "ns"));
     format!("{} {name}", ns / size)
 }

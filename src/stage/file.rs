@@ -175,7 +175,11 @@ pub struct StageError {
 impl StageFile {
     /// Parses a stage file; `origin` names it in errors.
     pub fn parse(text: &str, origin: &str) -> Result<StageFile, StageError> {
-        let mut reader = Reader { text, origin, vars: Some(BTreeMap::new()) };
+        StageFile::read(text, origin, false)
+    }
+
+    fn read(text: &str, origin: &str, is_bundled: bool) -> Result<StageFile, StageError> {
+        let mut reader = Reader { text, origin, is_bundled, vars: Some(BTreeMap::new()) };
         let table = DeTable::parse(text)
             .map_err(|error| reader.error(error.span().unwrap_or_default(), error.message().to_string()))?;
         reader.stage_file(&table)
@@ -192,7 +196,7 @@ impl StageFile {
     /// The same, for an argument that errors call so (with a space behind it, or nothing).
     pub fn load_for(name_or_path: &OsStr, option: &str) -> anyhow::Result<StageFile> {
         if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
-            return Ok(StageFile::parse(text, name)?);
+            return Ok(StageFile::read(text, name, true)?);
         }
         let shown = text_of(name_or_path);
         let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
@@ -218,7 +222,7 @@ impl StageFile {
             Ok(text) => Ok(StageFile::parse(text, &shown)?),
             Err(error) => {
                 let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-                let reader = Reader { text: good, origin: &shown, vars: None };
+                let reader = Reader { text: good, origin: &shown, is_bundled: false, vars: None };
                 Err(reader.error(good.len()..good.len(), "not UTF-8 from here on; a stage file is TOML").into())
             }
         }
@@ -228,7 +232,7 @@ impl StageFile {
     pub fn embedded() -> Vec<StageFile> {
         EMBEDDED
             .iter()
-            .map(|(name, text)| StageFile::parse(text, name).expect("a unit test parses each embedded file"))
+            .map(|(name, text)| StageFile::read(text, name, true).expect("a unit test parses each embedded file"))
             .collect()
     }
 
@@ -249,7 +253,7 @@ impl StageFile {
     /// `spoke=first_output:line`, `settled=quiet:2s`, `freed=unmap:50%`, `warm=notify`). A stage of that name is replaced
     /// where it stands.
     pub fn add_one_off(&mut self, text: &str) -> Result<(), StageError> {
-        let reader = Reader { text, origin: "--stage", vars: Some(self.vars.clone()) };
+        let reader = Reader { text, origin: "--stage", is_bundled: false, vars: Some(self.vars.clone()) };
         let Some((name, definition)) = text.split_once('=') else {
             return Err(reader.error(0..0, "expected NAME=KIND:ARGUMENT, as in 'loaded=log:weights loaded'"));
         };
@@ -373,6 +377,8 @@ impl StageFile {
 struct Reader<'t> {
     text: &'t str,
     origin: &'t str,
+    /// It is one of the program's own.
+    is_bundled: bool,
     /// The variables that may stand in a condition; any, where they are not known yet.
     vars: Option<BTreeMap<String, Variable>>,
 }
@@ -428,6 +434,10 @@ impl Reader<'_> {
     fn texts(&self, value: Option<&&Spanned<DeValue>>, what: &str) -> Result<Vec<String>, StageError> {
         let Some(value) = value else { return Ok(Vec::new()) };
         self.array(value, what)?.iter().map(|item| self.text(item, what).map(str::to_string)).collect()
+    }
+
+    fn pattern_of(&self, text: &str) -> Result<Pattern, String> {
+        if self.is_bundled { Ok(Pattern::known(text)) } else { Pattern::new(text) }
     }
 
     fn whole(&self, value: &Spanned<DeValue>, what: &str) -> Result<i64, StageError> {
@@ -570,7 +580,7 @@ impl Reader<'_> {
         Ok(match *kind {
             "mapping" => Condition::Mapping(self.text(value, kind)?.parse().map_err(at_value)?),
             "log" => Condition::Log(LogLine {
-                pattern: Pattern::new(self.text(value, kind)?).map_err(at_value)?,
+                pattern: self.pattern_of(self.text(value, kind)?).map_err(at_value)?,
                 count: fields.get("count").map_or(Ok(Count::Number(1)), |value| self.count(value))?,
                 stream,
             }),
@@ -677,6 +687,7 @@ mod tests {
             assert_eq!(*name, file.name);
             assert!(!file.about.is_empty());
             assert_eq!(StageFile::load(name).unwrap(), *file);
+            assert_eq!(StageFile::parse(StageFile::embedded_text(name).unwrap(), name).unwrap(), *file, "all compile");
             let again: StageFile = serde_json::from_str(&serde_json::to_string(file).unwrap()).unwrap();
             assert_eq!(again, *file);
             assert_eq!(again.digest(), file.digest());

@@ -863,8 +863,8 @@ fn match_look(condition: &Condition, progress: &mut Progress, look: &Look, openi
             }
         }
         (Condition::Unmap(share), Progress::Unmap { state, met }) if met.is_none() => {
-            if let (Some(detail), Some(_)) = (state.look(look, *share), since) {
-                let moment = Moment { at: look.t, low: world.looked };
+            if let (Some((low, detail)), Some(_)) = (state.look(look, *share, world.looked), since) {
+                let moment = Moment { at: look.t, low: Some(low) };
                 *met = Some(Proof::new(moment, Evidence::Unmap, detail));
             }
         }

@@ -75,15 +75,24 @@ impl Moment {
 #[derive(Default)]
 pub(super) struct Unmapping {
     largest: u64,
+    /// The extent as it was last, and the look before the one that first saw it so: it was so at some time after that.
+    now: Option<(u64, At)>,
 }
 
 impl Unmapping {
-    /// In words, if by this share of the largest that it was. What the end of the processes takes is not meant.
-    pub fn look(&mut self, look: &Look, share: Share) -> Option<String> {
+    /// When at the earliest, and in words, if by this share of the largest that it was; `looked`: the look before this
+    /// one. Not each look reads what is mapped, and so the time reaches back to when the extent was last seen to change.
+    /// What the end of the processes takes is not meant.
+    pub fn look(&mut self, look: &Look, share: Share, looked: Option<At>) -> Option<(At, String)> {
         let mapped = look.mapped.filter(|_| !look.over)?;
+        let looked = looked.unwrap_or(At(0));
+        let low = self.now.map_or(looked, |(_, since)| since);
+        if self.now.is_none_or(|(before, _)| before != mapped) {
+            self.now = Some((mapped, looked));
+        }
         self.largest = self.largest.max(mapped);
         let gone = self.largest - mapped;
-        share.is_reached(gone, self.largest).then(|| format!("{mapped} of {} mapped bytes left", self.largest))
+        share.is_reached(gone, self.largest).then(|| (low, format!("{mapped} of {} mapped bytes left", self.largest)))
     }
 }
 

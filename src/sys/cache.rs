@@ -123,6 +123,11 @@ impl Mapping {
         self.offset..self.offset + self.length as u64
     }
 
+    /// Where it lies in this process.
+    pub fn address(&self) -> u64 {
+        self.address as u64
+    }
+
     /// Asks mincore(2) about the pages of `bytes`, a part of the mapping that begins at a page; one byte a page goes
     /// into `answer`, its lowest bit set where the page is in memory and up to date.
     ///

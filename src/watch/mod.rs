@@ -67,8 +67,6 @@ pub enum Observed {
     },
     /// How one of many requests went: a row of `responses.csv`.
     Answer(Vec<String>),
-    /// The kernel has recorded what somebody waits for; it is to be taken where it lies.
-    Records,
     /// Somebody waits until everything before this was heard, and the sample at its mark taken: dropping it tells them.
     Barrier(OwnedFd),
 }

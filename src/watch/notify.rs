@@ -69,6 +69,9 @@ const LONGEST_MARK: Duration = Duration::from_secs(5);
 /// What a refused sender is told, where it gave a socket as its barrier.
 const REFUSED: &[u8] = b"refused";
 
+/// Entries of a folder for temporary files that are looked through for what others left.
+const MOST_FORGOTTEN: usize = 10_000;
+
 /// Says of a process whether it is of the launch; `None` if that cannot be told any more.
 pub type IsOurs = Box<dyn Fn(Pid) -> Option<bool> + Send>;
 
@@ -127,6 +130,7 @@ impl Notify {
     }
 
     fn bind_in(parent: &Path, forward: Option<&Path>) -> std::io::Result<Notify> {
+        remove_forgotten(parent);
         let mut tries = 0u32;
         let directory = loop {
             let directory = parent.join(format!("stagemark-{}-{:x}", std::process::id(), Mono::now().0));
@@ -181,6 +185,28 @@ impl Notify {
         };
         let thread = std::thread::Builder::new().name("notify".to_string()).spawn(move || hearing.run())?;
         Ok(NotifyWatch(Ending::of(stop, Some(thread))))
+    }
+}
+
+/// Takes away what profilers left that were killed. Whether somebody hears at a socket still is asked of the socket: a
+/// process number says nothing where others share the folder.
+fn remove_forgotten(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten().take(MOST_FORGOTTEN) {
+        let name = entry.file_name();
+        let is_ours = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("stagemark-")?.split_once('-'))
+            .is_some_and(|(pid, time)| pid.parse::<u32>().is_ok() && u64::from_str_radix(time, 16).is_ok());
+        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let socket = entry.path().join("notify");
+        let tried = UnixDatagram::unbound().and_then(|tried| tried.connect(&socket));
+        // One that was made just now is not bound yet, and then there is none.
+        if tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+            let _ = std::fs::remove_file(&socket);
+            let _ = std::fs::remove_dir(entry.path());
+        }
     }
 }
 

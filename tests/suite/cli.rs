@@ -161,7 +161,30 @@ fn a_missing_artifact_is_a_warning() {
     let line = ["run", "--out", "r", "--artifact", "gone.safetensors", "--", "sh", "-c", "exit 7"];
     let output = in_folder(folder.path(), &line);
     assert_eq!(status(&output), 7);
-    assert!(said(&output).contains("gone.safetensors: No such file"), "{}", said(&output));
+    let said = said(&output);
+    assert!(said.contains("gone.safetensors: No such file"), "{said}");
+    // At the start, and again at the end with what to do.
+    let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(flat.matches("correct the path if it is mistyped").count(), 2, "{said}");
+}
+
+#[test]
+fn figures_that_nothing_can_have_are_refused_with_their_place() {
+    let folder = folder();
+    in_folder(folder.path(), &["run", "--quiet", "--out", "one", "--", "sleep", "0.2"]);
+    for (file, place) in [("samples.csv", 1), ("detail.csv", 4), ("events.csv", 1)] {
+        let path = folder.path().join("one").join(file);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let mut row: Vec<&str> = whole.lines().nth(1).unwrap().split(',').collect();
+        row[place] = "18446744073709551615";
+        std::fs::write(&path, format!("{whole}{}\n", row.join(","))).unwrap();
+        let output = in_folder(folder.path(), &["report", "--quiet", "one"]);
+        let said = said(&output);
+        let line = whole.lines().count() + 1;
+        assert_eq!(status(&output), 3, "{said}");
+        assert!(said.contains(&format!("{file}: line {line}: the field ")) && said.contains("2^62"), "{said}");
+        std::fs::write(&path, whole).unwrap();
+    }
 }
 
 /// What cannot be reported: no run (2), a run of a later version or with a damaged file (3), another run's folder (2).

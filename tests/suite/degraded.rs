@@ -159,6 +159,37 @@ fn few_descriptors() {
     }
 }
 
+/// Too few to start anything: the command is not started, and the limit is named.
+#[test]
+fn hardly_any_descriptors() {
+    let open = Open::new();
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=10:10").arg(&open.stagemark).args(arguments(&open, &[], &COMMAND));
+    let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("(RLIMIT_NOFILE) is 10; raise it: ulimit -n"), "{said}");
+}
+
+/// The recorder's thread finds no room: the command runs all the same, and the limit is named.
+#[test]
+fn hardly_any_address_space() {
+    let open = Open::new();
+    let built = std::fs::metadata(&open.stagemark).unwrap().len();
+    let named = (16..96).step_by(2).find_map(|mebibytes| {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--as={}", mebibytes << 20)).arg(&open.stagemark);
+        command.args(["run", "--out"]).arg(open.path().join(mebibytes.to_string())).args(["--", "true"]);
+        let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        said.contains("the recorder failed").then_some((output.status.code(), said))
+    });
+    // Where it lies between too little to start and enough depends on the build.
+    let Some((status, said)) = named else { return eprintln!("left out: no limit hits the thread ({built} bytes)") };
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("the recorder failed: ") && said.contains("address space (RLIMIT_AS) is "), "{said}");
+}
+
 #[test]
 fn no_locked_memory() {
     if !is_root("another user without locked memory") {

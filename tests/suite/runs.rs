@@ -226,6 +226,52 @@ fn a_folder_that_cannot_be_written_does_not_stop_the_command() {
     assert!(text(&output.stderr).contains("/proc/stagemark-run"), "{}", text(&output.stderr));
 }
 
+/// Whoever may write beside the run folder may put a link in its place: what is written then goes to the folder still.
+#[test]
+fn a_folder_that_is_moved_away_while_the_command_runs_is_written_to_the_end() {
+    let bench = Bench::new(MIB);
+    let trap = bench.path("trap");
+    std::fs::create_dir(&trap).unwrap();
+    let script = "mv run moved && ln -s trap run && echo swapped";
+    let (output, _) = bench.run(&[], &["sh", "-c", script]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(std::fs::read_dir(&trap).unwrap().count(), 0, "{said}");
+    let run = RunFolder::at(bench.path("moved"));
+    assert_eq!(run.json()["exit"]["code"], 0);
+    for name in ["stages.csv", "timeline.svg", "timeline.png"] {
+        assert!(bench.path("moved").join(name).is_file(), "{name}: {said}");
+    }
+    assert!(said.contains("the run folder was moved while the command ran"), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("run ") && line.ends_with("/moved")), "{said}");
+}
+
+#[test]
+fn what_a_killed_profiler_left_is_taken_away_by_the_next() {
+    let bench = Bench::new(MIB);
+    let temporary = bench.path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let sockets = || std::fs::read_dir(&temporary).unwrap().count();
+    let start = |out: &str, script: &str| {
+        let mut command = bench.command(&bench.path(out), &["--quiet"], &["sh", "-c", script]);
+        command.env("TMPDIR", &temporary).env_remove("XDG_RUNTIME_DIR").current_dir(bench.scratch.path());
+        command
+    };
+    let mut first = start("first", "touch started; until [ -e go ]; do sleep 0.02; done; touch over").spawn().unwrap();
+    eventually("the command runs", || bench.path("started").exists().then_some(()));
+    // One that is heard is left alone.
+    assert!(finish(&mut start("second", "true")).status.success());
+    assert_eq!(sockets(), 1);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(sockets(), 1, "nobody was there to take it away");
+    assert!(finish(&mut start("third", "true")).status.success());
+    assert_eq!(sockets(), 0);
+    // It goes on without the profiler, and is not to outlive the test.
+    std::fs::write(bench.path("go"), "").unwrap();
+    eventually("the command ends", || bench.path("over").exists().then_some(()));
+}
+
 #[test]
 fn a_full_disk_does_not_stop_the_command_and_the_loss_is_said() {
     let bench = Bench::new(MIB);

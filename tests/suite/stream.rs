@@ -348,6 +348,56 @@ fn the_earlier_of_a_line_and_a_mapping_marks_a_stage() {
     assert!((before..=after).contains(&moment(mark).0), "{mark:?} {before} {after}");
 }
 
+#[test]
+fn ticks_that_are_left_for_mappings_lose_nothing_and_keep_the_order() {
+    const SHARDS: usize = 40;
+    let bench = Bench::new();
+    let mut options = vec!["--interval".to_owned(), "1ms".to_owned()];
+    for stage in ["any=mapping:any", "line=log:shard 20 is mapped", "all=mapping:all"] {
+        options.extend(["--stage".to_owned(), stage.to_owned()]);
+    }
+    for shard in 0..SHARDS {
+        let path = bench.path(&shard_name(shard));
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        options.extend(["--artifact".to_owned(), format!("raw:{}", path.display())]);
+    }
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let profile = bench.run(&options, &format!("shards {SHARDS}"));
+    if !profile.has_records() {
+        return;
+    }
+    let truth = profile.said("mapped");
+    assert_eq!(truth.len(), SHARDS);
+    let mapped = profile.run.events("mapped");
+    assert_eq!(mapped.len(), SHARDS, "{mapped:?}");
+    for (row, said) in mapped.iter().zip(truth) {
+        let &[before, after] = said else { panic!("{said:?}") };
+        let (at, uncertainty) = moment(row);
+        assert!((before..=after).contains(&at) && uncertainty == Some(0), "{row:?} {before} {after}");
+    }
+    let samples = profile.run.rows("samples.csv");
+    let times: Vec<i64> = samples.iter().map(|row| row["t_ns"].parse().unwrap()).collect();
+    assert!(times.is_sorted_by(|one, other| one < other), "{times:?}");
+    for counter in ["minor_faults", "rchar_bytes", "read_syscalls", "cpu_user_ns", "cpu_system_ns"] {
+        let values: Vec<u64> = samples.iter().filter_map(|row| row[counter].parse().ok()).collect();
+        assert!(!values.is_empty() && values.is_sorted(), "{counter}: {values:?}");
+    }
+    let mut marks: Vec<(i64, i64)> = Vec::new();
+    for name in ["any", "line", "all"] {
+        let rows = profile.run.events("mark");
+        let mark = rows.iter().find(|row| row["name"] == name).unwrap();
+        let detail: serde_json::Value = serde_json::from_str(&mark["detail"]).unwrap();
+        marks.push((moment(mark).0, detail["sampled"].as_i64().unwrap()));
+    }
+    assert_eq!((marks[0].0, marks[2].0), (moment(&mapped[0]).0, moment(&mapped[SHARDS - 1]).0));
+    // The line may be read late.
+    marks.sort_unstable();
+    assert!(marks.is_sorted_by_key(|(_, sampled)| *sampled), "{marks:?}");
+    for (at, sampled) in marks {
+        assert!(sampled >= at && times.contains(&sampled), "{at} {sampled}");
+    }
+}
+
 /// Not a test: what the tests launch.
 #[test]
 #[ignore]
@@ -360,6 +410,7 @@ fn helper() {
         "same-pid" => same_pid(),
         "mapping" => mapping(&folder.join("model.bin"), || std::thread::sleep(Duration::from_millis(2))),
         "mapping-until-seen" => mapping(&folder.join("model.bin"), || until_sampled(&folder, 1 << 20)),
+        "shards" => shards(&folder, words.next().unwrap().parse().unwrap()),
         "protect" => protect(&folder),
         "deny" => deny(words.next().unwrap().parse().unwrap()),
         other => panic!("{other}"),
@@ -430,6 +481,27 @@ fn mapping(model: &Path, meanwhile: impl FnOnce()) -> String {
     let unmapping = Mono::now().0;
     unmap(start, 1 << 20);
     format!("mapped {} {before} {after} {unmapping}\n", std::process::id())
+}
+
+fn shard_name(shard: usize) -> String {
+    format!("shard-{shard}.bin")
+}
+
+/// Maps one after the other, and says so.
+fn shards(folder: &Path, count: usize) -> String {
+    let map_one = |shard| {
+        let file = File::open(folder.join(shard_name(shard))).unwrap();
+        let before = Mono::now().0;
+        map(&file, 0, 1 << 20);
+        let after = Mono::now().0;
+        println!("shard {shard} is mapped");
+        std::thread::sleep(Duration::from_micros(500));
+        format!("mapped {before} {after}\n")
+    };
+    let said = (0..count).map(map_one).collect();
+    // A mark that is heard of after the end has the values from before.
+    until_sampled(folder, (count as u64) << 20);
+    said
 }
 
 /// Waits until the profiler has written a sample in which so much is mapped.

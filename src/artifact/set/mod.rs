@@ -140,6 +140,17 @@ fn open(path: &Path, found: Found) -> Result<Artifact, ArtifactError> {
     Artifact::open(path, found).map(external::adopted)
 }
 
+/// What is said of a declared path that cannot be had. A mistyped one must not pass for a model that nobody loaded.
+fn declared_in_vain(path: &Path, problem: &str) -> String {
+    if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return format!(
+            "{problem}: nothing is measured of what --artifact names here; correct the path if it is mistyped. A file that \
+             appears while the command runs is found when it is opened, unless another artifact was declared"
+        );
+    }
+    problem.to_owned()
+}
+
 /// A search in progress.
 #[derive(Default)]
 struct Search {
@@ -154,7 +165,7 @@ impl Search {
             let path = directory.join(OsStr::from_bytes(raw));
             match Artifact::open_raw(&path, Found::Declared) {
                 Ok(artifact) => self.take(artifact),
-                Err(error) => self.fail(error.to_string()),
+                Err(error) => self.fail(declared_in_vain(&path, &error.to_string())),
             }
             return;
         }
@@ -169,7 +180,7 @@ impl Search {
                 }
                 self.members(members, &Found::Declared);
             }
-            Err(error) => self.fail(format!("{}: {error}", text_of(&path))),
+            Err(error) => self.fail(declared_in_vain(&path, &format!("{}: {error}", text_of(&path)))),
         }
     }
 

@@ -5,11 +5,13 @@
 //! read, and one in which little was born a probe of each number in between.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::path::PathBuf;
 
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 use crate::event::Pid;
 use crate::proc::{Buffer, ProcFile};
+use crate::sys::directory::next_names;
 
 /// So many numbers are probed one by one; more are left to a listing of `/proc`.
 const FEW: usize = 256;
@@ -19,6 +21,12 @@ const STORM_PERIOD_NS: u64 = 100_000_000;
 /// listing of a large machine costs more than one part in this many of the time.
 const NET_PERIOD_NS: u64 = 1_000_000_000;
 const NET_SHARE: u64 = 500;
+/// The safety net's listing goes on over several looks, since an entry takes the kernel 5 µs where nothing of it is in the
+/// CPU's caches: in each, so many bytes of entries (some twenty numbers) for so much time since the last, up to so many
+/// times.
+const STEP_BYTES: usize = 512;
+const STEP_NS: u64 = 20_000_000;
+const MOST_STEPS: u64 = 50;
 /// So many numbers that the safety net found are probed a sweep.
 const NET_PROBES: usize = 32;
 /// After a turn of the cycle the kernel starts here (RESERVED_PIDS).
@@ -32,8 +40,36 @@ pub struct Numbers {
     /// How many were given out, as far as this look accounts for them: more than `fresh` where a listing had to do,
     /// and those that are not in it are gone.
     pub given: usize,
-    /// Everything that is in use, where a listing was made.
+    /// Everything that is in use, where a listing was made, or came to its end: one that goes over several looks lacks what
+    /// was born behind it.
     pub in_use: Option<Vec<Pid>>,
+}
+
+/// A listing that goes over several looks.
+struct Pass {
+    directory: File,
+    found: Vec<Pid>,
+    stepped_at: Mono,
+    spent_ns: u64,
+}
+
+impl Pass {
+    fn begin(now: Mono) -> Option<Pass> {
+        Some(Pass { directory: File::open("/proc").ok()?, found: Vec::new(), stepped_at: now, spent_ns: 0 })
+    }
+
+    /// Goes on; says whether it is at its end.
+    fn step(&mut self, now: Mono) -> bool {
+        let begun = Mono::now();
+        let steps = (now.since(self.stepped_at) / STEP_NS).clamp(1, MOST_STEPS);
+        self.stepped_at = now;
+        let Pass { directory, found, .. } = self;
+        let mut take = |name: &[u8]| found.extend(number(name));
+        // Where it fails, what it lacks is left to the next.
+        let more = (0..steps).all(|_| next_names(directory, &mut [0; STEP_BYTES], &mut take).unwrap_or(false));
+        self.spent_ns += Mono::now().since(begun);
+        !more
+    }
 }
 
 pub struct Births {
@@ -42,7 +78,9 @@ pub struct Births {
     cycle: Pid,
     storm: bool,
     listed_at: Mono,
+    net: Beat,
     net_period_ns: u64,
+    pass: Option<Pass>,
     waiting: VecDeque<Pid>,
 }
 
@@ -55,9 +93,16 @@ impl Births {
             cycle: cycle(),
             storm: false,
             listed_at: Mono(0),
+            net: Beat::NUMBERS_IN_USE,
+            pass: None,
             net_period_ns: NET_PERIOD_NS,
             waiting: VecDeque::new(),
         }
+    }
+
+    /// Nothing that is there need be listed at the first look.
+    pub fn all_known(&mut self, now: Mono) {
+        self.listed_at = now;
     }
 
     /// Whether numbers were given out that the next listing will have to find.
@@ -88,7 +133,11 @@ impl Births {
             (None, newest) => self.last = newest,
         }
         let since = now.since(self.listed_at);
-        if may_list && ((self.storm && since >= STORM_PERIOD_NS) || since >= self.net_period_ns) {
+        if !may_list {
+            return numbers;
+        }
+        let is_first = self.listed_at == Mono(0);
+        if is_first || (self.storm && since >= STORM_PERIOD_NS) {
             let in_use = list();
             if self.storm {
                 // A storm's numbers cannot wait, nor can it be said which are fresh: all that lie in between.
@@ -105,12 +154,29 @@ impl Births {
                 self.last = newest;
                 self.storm = false;
             }
-            self.waiting = in_use.iter().copied().collect();
-            numbers.in_use = Some(in_use);
-            self.listed_at = now;
-            self.net_period_ns = NET_PERIOD_NS.max(Mono::now().since(now) * NET_SHARE);
+            self.pass = None;
+            self.listed(in_use, Mono::now().since(now), now, &mut numbers);
+        } else if let Some(pass) = &mut self.pass {
+            if pass.step(now) {
+                let (in_use, spent_ns) = (std::mem::take(&mut pass.found), pass.spent_ns);
+                self.pass = None;
+                self.listed(in_use, spent_ns, now, &mut numbers);
+            }
+        } else if self.net.is_due(now) && since + NET_PERIOD_NS / 2 >= self.net_period_ns {
+            // The beat says when; the period only how many are left out.
+            self.net.done(now);
+            self.pass = Pass::begin(now);
         }
         numbers
+    }
+
+    /// Takes in a listing that is whole.
+    fn listed(&mut self, in_use: Vec<Pid>, spent_ns: u64, now: Mono, numbers: &mut Numbers) {
+        self.net.done(now);
+        self.listed_at = now;
+        self.net_period_ns = NET_PERIOD_NS.max(spent_ns.saturating_mul(NET_SHARE));
+        self.waiting = in_use.iter().copied().collect();
+        numbers.in_use = Some(in_use);
     }
 
     /// Lists everything at the next look: some births may have been missed.
@@ -161,6 +227,10 @@ fn between(last: Pid, newest: Pid, cycle: Pid) -> impl Iterator<Item = Pid> {
     first.chain(second)
 }
 
+fn number(name: &[u8]) -> Option<Pid> {
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
 fn list() -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -200,5 +270,22 @@ mod tests {
         assert!(numbers.fresh.contains(&(child.id() as Pid)), "{numbers:?}");
         assert!(births.look(Mono::now(), true, &mut buffer).fresh.iter().all(|pid| !numbers.fresh.contains(pid)));
         assert!(numbers.in_use.is_some(), "the first look lists");
+    }
+
+    #[test]
+    fn the_safety_net_is_drawn_over_several_looks() {
+        let mut births = Births::after(std::process::id() as Pid);
+        let mut buffer = Buffer::new();
+        let begun = Mono::now();
+        assert!(births.look(begun, true, &mut buffer).in_use.is_some());
+        let mut looks = 0;
+        // A look every 20 ms of a clock that nobody waits for.
+        let in_use = (1..500).find_map(|tick| {
+            let numbers = births.look(begun.plus(tick * 20_000_000), true, &mut buffer);
+            looks += u64::from(births.pass.is_some());
+            numbers.in_use
+        });
+        assert!(in_use.unwrap().contains(&(std::process::id() as Pid)));
+        assert!(looks > 1, "{looks}");
     }
 }

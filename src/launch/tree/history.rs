@@ -253,6 +253,21 @@ impl Tree {
         history.begin(self.root, Life::new(start, Some(1)).met());
         history.tell(start, What::Born { pid: self.root, parent: std::process::id() as Pid });
         self.history = Some(history);
+        // Whatever is born in the tree is recorded.
+        self.births.all_known(start);
+    }
+
+    /// The processes that the records have told of and no sweep has met.
+    pub(super) fn recorded_unmet(&self) -> Vec<Pid> {
+        let lives = self.history.iter().flat_map(|history| &history.lives);
+        let is_unmet = |lives: &[Life]| lives.last().is_some_and(|life| !life.met && life.ended.is_none());
+        let mut unmet: Vec<(Mono, Pid)> = lives
+            .filter(|(_, lives)| is_unmet(lives))
+            .filter_map(|(pid, lives)| Some((lives.last()?.born, *pid)))
+            .collect();
+        // Parents before their children.
+        unmet.sort_unstable();
+        unmet.into_iter().map(|(_, pid)| pid).collect()
     }
 
     /// Takes the status of a process that was reaped, to be told with its end. `false` where no history is kept, and
@@ -499,6 +514,30 @@ mod tests {
 
     fn gone(at: u64, window: u64, pid: Pid, code: Option<i32>) -> Sighting {
         (Mono(at), Some(window), What::Gone { pid, code, signal: None })
+    }
+
+    #[test]
+    fn a_glance_meets_those_that_are_recorded_and_a_sweep_the_others() {
+        let own = std::process::id() as Pid;
+        let mut tree = Tree::without_orphans(own, Mono::now(), Finals::default(), |argv| argv.to_vec());
+        tree.keep_history(Mono::now(), Vec::new());
+        let start = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut children = [start(), start()];
+        let [told, untold] = [0, 1].map(|index: usize| children[index].id() as Pid);
+        tree.merge([(Mono::now(), LifeRecord::Fork { pid: told, parent: own })], vec![]);
+        let swept = tree.glance(Mono::now());
+        assert!(tree.process(told).is_some() && tree.process(untold).is_none());
+        // It has the record's time already.
+        assert!(tree.merge([], swept).iter().all(|(_, _, what)| !matches!(what, What::Born { .. })));
+        assert!(tree.recorded_unmet().is_empty());
+        crate::testing::until("the other is met", || {
+            tree.sweep(Mono::now());
+            tree.process(untold).is_some()
+        });
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::clock::Mono;
 use crate::event::{Pid, What};
 use crate::proc::stat::{Comm, Image, Stat};
 use crate::proc::{Buffer, ProcFile, Unread, text};
-use births::Births;
+use births::{Births, Numbers};
 use history::History;
 pub use history::LifeRecord;
 pub use view::TreeView;
@@ -176,7 +176,8 @@ impl Tree {
     }
 
     /// The same without the safety net: what got its number outside the cycle, or among too many others, is left to the
-    /// next sweep.
+    /// next sweep. Where every birth is recorded, those are looked at that [`Tree::merge`] was told of, and no numbers that
+    /// others were given.
     pub fn glance(&mut self, now: Mono) -> Vec<Sighting> {
         self.sweep_over(now, false)
     }
@@ -191,7 +192,11 @@ impl Tree {
             self.revisit(pid);
         }
         self.collect_finals();
-        let numbers = self.births.look(now, with_net, &mut self.buffer);
+        let numbers = if !with_net && self.knows_births() {
+            Numbers { fresh: self.recorded_unmet(), ..Numbers::default() }
+        } else {
+            self.births.look(now, with_net, &mut self.buffer)
+        };
         if let Some(in_use) = &numbers.in_use {
             let in_use: HashSet<Pid> = in_use.iter().copied().collect();
             self.foreign.retain(|pid| in_use.contains(pid));

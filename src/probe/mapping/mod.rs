@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::Reading;
 use crate::artifact::extent::Ranges;
 use crate::artifact::{Artifact, ArtifactId};
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 use crate::event::{Pid, What};
 use crate::launch::tree::{Process, ProcessKey, Sighting, Tree};
 use crate::metric::Metric;
@@ -26,6 +26,7 @@ use crate::probe::stream::MapRecord;
 use crate::proc::Unread;
 use crate::proc::maps::{self, Mapping};
 use crate::sys::cache::length_as_known;
+use identity::Doubt;
 pub(crate) use identity::Identities;
 
 /// What a look at the mappings found.
@@ -49,10 +50,6 @@ pub struct FileMapping {
     pub mapped_payload_bytes: Option<u64>,
 }
 
-/// One process of the rotation is read so often, if nothing else is wanted.
-const ROTATION_NS: u64 = 200_000_000;
-/// The same where the kernel's records tell of what is mapped: what is left is a mapping that another took the place of.
-const ROTATION_BESIDE_RECORDS_NS: u64 = 1_000_000_000;
 /// A glance reads what takes no longer than this, as far as is known, and in all no more than twice as long.
 const GLANCE_NS: u64 = 100_000;
 /// A process's mappings are not read again before so many times what the last reading took…
@@ -147,7 +144,11 @@ pub struct MappingProbe {
     credit_ns: Option<i64>,
     open_credit_ns: i64,
     last_tick: Option<Mono>,
-    last_turn: Mono,
+    /// One process of the rotation is read so often, if nothing else is wanted…
+    turn: Beat,
+    /// … or, where the kernel's records tell of what is mapped, so often: what is left is a mapping that another took the
+    /// place of.
+    turn_beside_records: Beat,
     /// Whether the kernel's records come too.
     by_records: bool,
     /// What processes map by their records that no sweep has seen, or not yet.
@@ -169,7 +170,8 @@ impl MappingProbe {
             credit_ns: None,
             open_credit_ns: OPEN_MOST_SAVED_NS,
             last_tick: None,
-            last_turn: Mono(0),
+            turn: Beat::MAPS,
+            turn_beside_records: Beat::MAPS_BESIDE_RECORDS,
             by_records: false,
             strangers: HashMap::new(),
             unclaimed: Vec::new(),
@@ -200,12 +202,14 @@ impl MappingProbe {
         let due = |watched: &Watched| {
             watched.read_at.is_some_and(|at| at < now) && (!by_records || !watched.holdings.is_empty())
         };
+        let turn = if by_records { self.turn_beside_records } else { self.turn };
         if credit > 0
-            && now.since(self.last_turn) >= if by_records { ROTATION_BESIDE_RECORDS_NS } else { ROTATION_NS }
+            && turn.is_due(now)
             && let Some(key) = self.in_need(tree, due).first()
         {
             credit -= self.read_if_due(*key, artifacts, rest, &mut found);
-            self.last_turn = now;
+            self.turn.done(now);
+            self.turn_beside_records.done(now);
         }
         self.credit_ns = Some(credit);
         self.look_at_descriptors(tree, artifacts, now, &mut found);
@@ -236,13 +240,16 @@ impl MappingProbe {
         found
     }
 
-    /// Looks only where that is known to be quick, for the sample beside a mapping that a record told of.
-    pub fn glance(&mut self, tree: &Tree, artifacts: &[Artifact]) -> MappingReading {
+    /// Looks only where that is known to be quick, for the sample beside a mapping that a record told of, and as far as it
+    /// is done by `until`, by what it took before.
+    pub fn glance(&mut self, tree: &Tree, artifacts: &[Artifact], until: Mono) -> MappingReading {
         let now = Mono::now();
+        let until = until.min(now.plus(2 * GLANCE_NS));
         let mut found = MappingReading::default();
         self.follow(tree, artifacts, now, &mut found);
         for key in self.in_need(tree, |watched| watched.wanted && (1..=GLANCE_NS).contains(&watched.cost_ns)) {
-            if Mono::now().since(now) > GLANCE_NS {
+            let cost_ns = self.watched.get(&key).map_or(0, |watched| watched.cost_ns);
+            if Mono::now().plus(cost_ns) > until {
                 break;
             }
             self.read(key, artifacts, &mut found);
@@ -444,9 +451,19 @@ impl MappingProbe {
         }
     }
 
+    /// Says which mappings were ambiguous matches.
+    fn tell_doubts(&mut self, changes: &mut Vec<Sighting>) {
+        for Doubt { pid, text } in self.identities.take_doubts() {
+            let known = self.watched.iter().find(|(key, watched)| key.pid == pid && !watched.label.is_empty());
+            let label = known.map_or_else(|| format!("process {pid}"), |(_, watched)| watched.label.clone());
+            changes.push((Mono::now(), Some(0), What::warning(format!("{label}: {text}"))));
+        }
+    }
+
     /// The union over the processes as now known.
     fn conclude(&mut self, artifacts: &[Artifact], found: &mut MappingReading) {
         found.discovered = self.identities.take_discovered();
+        self.tell_doubts(&mut found.changes);
         if self.stale {
             self.mapped = (0..artifacts.len())
                 .map(|index| {
@@ -507,7 +524,11 @@ fn holdings(
     let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
     for mapping in Mapping::all(text).filter(Mapping::is_of_file) {
         let artifact = match &last {
-            Some((before, answer)) if before.inode == mapping.inode && before.path == mapping.path => *answer,
+            Some((before, answer))
+                if (before.device, before.inode, before.path) == (mapping.device, mapping.inode, mapping.path) =>
+            {
+                *answer
+            }
             _ => identities.of_mapping(pid, &mapping),
         };
         last = Some((mapping, artifact));

@@ -72,6 +72,7 @@ impl MappingProbe {
             let Some(end) = is_over(&pid) else { continue };
             changes.extend(unmapped(pid, end, holdings));
         }
+        self.tell_doubts(changes);
     }
 
     /// Records were lost: everything is to be read again.

@@ -385,15 +385,12 @@ impl ProcessProbe {
         });
         self.pending = pending;
 
-        let present: HashMap<ProcessKey, Parent> = self
-            .entries
-            .iter()
-            .map(|(key, entry)| {
+        if !settled.is_empty() {
+            let parent = |(key, entry): (&ProcessKey, &Entry)| {
                 let (settled, waited) = (entry.settled, entry.waited);
                 (*key, Parent { settled, waited, ignores_children: entry.ignores_children })
-            })
-            .collect();
-        if !settled.is_empty() {
+            };
+            let present: HashMap<ProcessKey, Parent> = self.entries.iter().map(parent).collect();
             self.ledger.settle(settled, &present);
         }
         for (key, entry) in &mut self.entries {

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::kernel::PageCache;
 use super::pages::Watched;
 use super::trust::{Places, Verdict, decide};
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 
 /// Nanoseconds that one call should take at most; a chunk is cut at twice as much.
 const TARGET_NS: u64 = 90_000;
@@ -57,9 +57,6 @@ const DEARER: f64 = 1.3;
 /// After so long what is settled has one turn in so many, whatever moves.
 const SETTLED_NS: u64 = 1_000_000_000;
 const SETTLED_SHARE: u32 = 4;
-
-/// How often the trust in a file is tried between looks.
-const TRUST_EVERY_NS: u64 = 1_000_000_000;
 
 /// How many places of a file a trial of trust compares the calls at.
 pub const PLACES: u64 = 8;
@@ -167,7 +164,7 @@ pub struct Rotation {
     /// Turns for which a settled chunk waited in vain.
     passed_over: u32,
     clock: Box<dyn Fn() -> Mono + Send>,
-    trust_tried: Mono,
+    trust: Beat,
     trials: u64,
 }
 
@@ -336,11 +333,14 @@ impl File {
 impl Rotation {
     /// No file yet; `clock` says what time it is.
     pub fn new(clock: impl Fn() -> Mono + Send + 'static) -> Rotation {
+        let mut trust = Beat::TRUST;
+        // A file is tried when it is taken in.
+        trust.done(clock());
         Rotation {
             files: Vec::new(),
             queues: Default::default(),
             passed_over: 0,
-            trust_tried: clock(),
+            trust,
             trials: 0,
             clock: Box::new(clock),
         }
@@ -442,11 +442,11 @@ impl Rotation {
         }
     }
 
-    /// Tries the trust in one file, now and then.
+    /// Tries the trust in one file, once a second.
     pub fn judge_one(&mut self) {
         let now = self.now();
-        if now.since(self.trust_tried) >= TRUST_EVERY_NS && !self.files.is_empty() {
-            self.trust_tried = now;
+        if self.trust.is_due(now) && !self.files.is_empty() {
+            self.trust.done(now);
             self.judge_next(1);
         }
     }

@@ -69,6 +69,8 @@ impl SharingProbe {
             self.figures.push(figure(*key, "mapped_artifact_shmem_bytes", extent.artifact_shmem));
             self.figures.push(figure(*key, "mapped_other_file_bytes", extent.other_file));
             self.figures.push(figure(*key, "mapped_shmem_bytes", extent.shmem));
+            let present = extent.present_other_file;
+            self.figures.extend(present.map(|bytes| figure(*key, "present_other_file_bytes", bytes)));
         }
         // Of one that was not read no more is resident than its resident set.
         let stand_in = |(mut other_file, mut shmem): (u64, u64)| {
@@ -89,6 +91,11 @@ impl SharingProbe {
                     reading.absences.push((metric, reason.clone()));
                 }
             }
+        }
+
+        match mapped.present {
+            Ok(bytes) => reading.values.set(Metric::PresentOtherFileBytes, bytes),
+            Err(reason) => reading.absences.push((Metric::PresentOtherFileBytes, reason)),
         }
 
         let subjects = live.iter().zip(&families).map(|((key, _, label), (_, members))| {
@@ -125,7 +132,7 @@ impl SharingProbe {
 
     /// Each process's figures as of the last look: `memory_family` (processes with the same number may share anonymous
     /// memory, copy-on-write), `mapped_artifact_bytes` and `mapped_artifact_shmem_bytes` (artifacts on ordinary file
-    /// systems, and on tmpfs), `mapped_other_file_bytes`, `mapped_shmem_bytes`, `pss_anon_bytes`, `pss_file_bytes`,
+    /// systems, and on tmpfs), `mapped_other_file_bytes`, `mapped_shmem_bytes`, `present_other_file_bytes`, `pss_anon_bytes`, `pss_file_bytes`,
     /// `pss_shmem_bytes`, and `ksm_bytes` where there are any.
     pub fn figures(&self) -> &[ProcessFigure] {
         &self.figures

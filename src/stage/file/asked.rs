@@ -74,7 +74,7 @@ fn request(line: &str, number: usize) -> Result<(String, Http), String> {
     }
     let named = keys.contains_key("method");
     let text = toml::to_string(&BTreeMap::from([("http", keys)])).map_err(|error| error.to_string())?;
-    let reader = Reader { text: &text, origin: "", vars: None };
+    let reader = Reader { text: &text, origin: "", is_bundled: false, vars: None };
     let table = DeTable::parse(&text).map_err(|error| error.message().to_string())?;
     let value = table.get_ref().get("http").ok_or("not an object")?;
     let mut http = reader.http(value).map_err(|error| error.problem)?;
@@ -171,7 +171,7 @@ impl Reader<'_> {
     }
 
     fn pattern(&self, value: &Spanned<DeValue>, what: &str) -> Result<Pattern, StageError> {
-        Pattern::new(self.text(value, what)?)
+        self.pattern_of(self.text(value, what)?)
             .map_err(|problem| self.error(value.span(), format!("`{what}`: {problem}")))
     }
 

@@ -43,6 +43,8 @@ pub const CASES: &[Case] = &[
         .alone(),
     Case::new("direct_reads_of_a_warm_file", direct_reads_of_a_warm_file),
     Case::new("two_files_of_one_inode_in_maps", two_files_of_one_inode_in_maps).needs(BTRFS),
+    Case::new("deleted_on_btrfs", deleted_on_btrfs).needs(BTRFS),
+    Case::new("deleted_on_btrfs_for_a_user", deleted_on_btrfs_for_a_user).needs(BTRFS),
     Case::new("page_tables_of_a_mapping_partly_written", private_mapping_partly_written).needs(&[PYTHON]),
     Case::new("declared_by_one_mount_loaded_by_another", one_file_by_two_mounts).needs(&[Need::Mounts]),
     Case::new("evicted_and_read_again", evicted_and_read_again).needs(&[PYTHON]),
@@ -129,6 +131,11 @@ struct Script {
 impl Script {
     /// `files` are in `FILES`, and not on the command line.
     fn new(bench: &Bench, text: &str, files: &[&Path], stages: &[&str]) -> Script {
+        Script::under(stagemark(), bench, text, files, stages)
+    }
+
+    /// The same under this program of stagemark.
+    fn under(program: Command, bench: &Bench, text: &str, files: &[&Path], stages: &[&str]) -> Script {
         const PRELUDE: &str = "\
 import mmap, os, sys, time
 def stage(name):
@@ -147,7 +154,8 @@ FILES = os.environ['FILES'].split(':')
         std::fs::write(&script, format!("{PRELUDE}{text}")).unwrap();
         let notes = bench.path("notes");
         let joined = files.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>().join(":");
-        let launch = bench.command(["python3".as_ref(), script.as_os_str()]).environment("FILES", joined);
+        let argv: [&OsStr; 2] = ["python3".as_ref(), script.as_os_str()];
+        let launch = Launch::new(program, bench.path("run"), argv).environment("FILES", joined);
         let launch = launch.environment("NOTES", &notes);
         let options = stages.iter().flat_map(|stage| ["--stage".to_owned(), format!("{stage}=log:^stage {stage}$")]);
         Script { launch: launch.options(options), notes }
@@ -453,14 +461,19 @@ fn direct_reads_of_a_warm_file(bench: &Bench) -> Vec<Claim> {
     claims
 }
 
-fn two_files_of_one_inode_in_maps(bench: &Bench) -> Vec<Claim> {
+/// Two models of one inode number, in two subvolumes.
+fn two_subvolumes(bench: &Bench) -> [Model; 2] {
     let disk = disk(bench, "btrfs");
-    let models = ["one", "other"].map(|name| {
+    ["one", "other"].map(|name| {
         let volume = disk.join(name);
         let made = Command::new("btrfs").args(["subvolume", "create"]).arg(&volume).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         Model::write(volume.join("model.safetensors"), PAYLOAD, Fill::Pattern)
-    });
+    })
+}
+
+fn two_files_of_one_inode_in_maps(bench: &Bench) -> Vec<Claim> {
+    let models = two_subvolumes(bench);
     let text = "
 mappings = []
 for path in FILES:
@@ -491,6 +504,67 @@ stage('loaded')
         claims.push(Claim::exact(format!("mapped_bytes of file {index}"), models[index].size, of("mapped_bytes")));
     }
     claims
+}
+
+/// The one is deleted by its name, the other under a name that nobody knew.
+const DELETES: &str = "
+mappings = []
+for path in FILES:
+    file = os.open(path, os.O_RDONLY)
+    mappings.append(mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ))
+    os.close(file)
+stage('mapped')
+os.unlink(FILES[0])
+os.rename(FILES[1], FILES[1] + '.old')
+os.unlink(FILES[1] + '.old')
+stage('deleted')
+";
+
+fn deletes(bench: &Bench, program: Command, change: impl FnOnce(Launch) -> Launch) -> (Profile, [Model; 2]) {
+    let models = two_subvolumes(bench);
+    for model in &models {
+        std::fs::set_permissions(&model.path, Permissions::from_mode(0o644)).unwrap();
+        std::fs::set_permissions(model.path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
+    }
+    let paths = [models[0].path.as_path(), models[1].path.as_path()];
+    let script = Script::under(program, bench, DELETES, &paths, &["mapped", "deleted"]);
+    let declared = |launch: Launch| launch.artifact(paths[0]).artifact(paths[1]).payload(2 * PAYLOAD);
+    (script.with(declared).with(change).run().0, models)
+}
+
+fn deleted_on_btrfs(bench: &Bench) -> Vec<Claim> {
+    let (run, models) = deletes(bench, stagemark(), |launch| launch);
+    let said = run.warnings().contains("cannot be looked up");
+    // Who may follow the links of /proc/PID/map_files is in no doubt.
+    let mut claims = vec![Claim::holds("nothing is ambiguous", !said, run.warnings())];
+    for stage in ["mapped", "deleted"] {
+        for (index, model) in models.iter().enumerate() {
+            let what = format!("mapped_bytes of file {index} at {stage}");
+            claims.push(Claim::exact(what, model.size, detail(&run, stage, index, "mapped_bytes")));
+        }
+    }
+    claims
+}
+
+fn deleted_on_btrfs_for_a_user(bench: &Bench) -> Vec<Claim> {
+    let (_, program) = for_another_user(bench);
+    let (run, models) = deletes(bench, Command::new(program), |launch| launch.by_user(NOBODY));
+    let claim = |stage: &str, index: usize, bytes| {
+        let mapped = detail(&run, stage, index, "mapped_bytes");
+        Claim::exact(format!("mapped_bytes of file {index} at {stage}"), bytes, mapped)
+    };
+    let counted = format!("it is counted as {}", models[0].path.display());
+    let neither = format!("{}, {}", models[0].path.display(), models[1].path.display());
+    vec![
+        claim("mapped", 0, models[0].size),
+        claim("mapped", 1, models[1].size),
+        claim("deleted", 0, models[0].size),
+        Claim::words("the match by name is said", counted, run.warnings()),
+        // It may be either, and is said to be counted as none.
+        claim("deleted", 1, 0),
+        Claim::words("the other is said", format!("it may be {neither}, or another file"), run.warnings()),
+        Claim::words("and which way it went", "it is counted as none", run.warnings()),
+    ]
 }
 
 fn private_mapping_partly_written(bench: &Bench) -> Vec<Claim> {
