@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use csv::ByteRecord;
+use nix::sys::resource::{Resource, getrlimit};
 
 use crate::ask::RESPONSES_HEADER;
 use crate::run::{self, Meta, rows};
@@ -88,6 +89,9 @@ fn row_bytes(row: &ByteRecord) -> Vec<u8> {
     writer.into_inner().unwrap_or_default()
 }
 
+/// A limit of open files under which none is spent on what only makes things safer.
+const MANY_DESCRIPTORS: u64 = 64;
+
 /// The folder and its open files.
 pub struct Folder {
     path: PathBuf,
@@ -146,8 +150,9 @@ impl Folder {
             create_fresh(path)?
         };
         let path = std::path::absolute(path)?;
-        // Where descriptors are short the path must do.
-        let held = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path).ok();
+        let open = || OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path).ok();
+        // Where descriptors are short the path must do: without one of them the command could not be started.
+        let held = has_descriptors_to_spare().then(open).flatten();
         let place = place_of(held.as_ref(), &path);
         let mut folder = Folder {
             samples: Sink::create(&place, run::SAMPLES)?,
@@ -292,6 +297,10 @@ impl Folder {
         }
         losses
     }
+}
+
+fn has_descriptors_to_spare() -> bool {
+    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(limit, _)| limit >= MANY_DESCRIPTORS)
 }
 
 /// The way to a folder by its descriptor (proc_pid_fd(5)), where there is one.

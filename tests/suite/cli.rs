@@ -58,7 +58,7 @@ fn wrong_usage_leaves_nothing_behind() {
         (&["--out", "bad.toml"], "--out bad.toml: not a folder"),
         (&["--out", "bad.toml/x"], "--out bad.toml/x: not a folder"),
         (&["--stage", "x"], "--stage:1:1: expected NAME=KIND:ARGUMENT"),
-        (&["--stage", "x=http:y"], "not available in this version"),
+        (&["--stage", "x=http:y"], "`url`: expected http://"),
         (&["--stage", "x=log:("], "--stage:1:7: unclosed group"),
         (&["--stages", "generik"], "did you mean `generic`?"),
         (&["--stages", "."], "--stages .: not a file"),
