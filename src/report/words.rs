@@ -51,7 +51,8 @@ fn payload(row: &StageRow) -> String {
 }
 
 /// What came after each mark and before the stopping event, a sentence a line: who takes a mark for the end of a load
-/// thinks that it was before. Marks after which nothing is known to have come are left out.
+/// thinks that it was before. The last three such marks; `stages.csv` has all of them. Marks after which nothing is known
+/// to have come are left out.
 pub fn after(table: &StageTable) -> Vec<String> {
     let Some(stop) = table.stopping_row() else { return Vec::new() };
     let sentence = |row: &StageRow| {
@@ -70,7 +71,10 @@ pub fn after(table: &StageTable) -> Vec<String> {
         let (stage, until) = (plain(&row.outcome.stage), plain(&stop.outcome.stage));
         (!parts.is_empty()).then(|| format!("After {stage} and until {until}: {}.", parts.join(", ")))
     };
-    table.reached().filter(|row| row.outcome.stage != stop.outcome.stage).filter_map(sentence).collect()
+    let mut said: Vec<String> =
+        table.reached().filter(|row| row.outcome.stage != stop.outcome.stage).filter_map(sentence).collect();
+    said.drain(..said.len().saturating_sub(3));
+    said
 }
 
 /// What was true at start.

@@ -85,7 +85,12 @@ fn read_head(stream: &mut TcpStream) -> String {
     while !text.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|length| length > 0) {
         text.push(byte[0]);
     }
-    String::from_utf8_lossy(&text).into_owned()
+    let text = String::from_utf8_lossy(&text).into_owned();
+    // What is left unread when the connection is closed would make a reset of it, which may overtake the answer.
+    let length =
+        text.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+    let _ = stream.take(length.unwrap_or(0)).read_to_end(&mut Vec::new());
+    text
 }
 
 /// Attempts that are recorded so far.
