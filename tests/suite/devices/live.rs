@@ -2,7 +2,6 @@
 //!
 //! A device's reader has its own pace: a test waits for the figure in `samples.csv`, and only then lets the loader go on.
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
@@ -26,23 +25,15 @@ struct Bench {
 struct Running<'b> {
     bench: &'b Bench,
     run: RunFolder,
-    /// The last figure that was waited for.
-    seen: Cell<u64>,
 }
 
 impl Running<'_> {
     /// Waits until a sample has this value.
     fn sees(&self, metric: &str, value: u64) {
-        eventually(&format!("{metric} {value}, the last was {}", self.seen.get()), || {
-            self.now(metric, |it| it == value)
+        eventually(&format!("{metric} {value}"), || {
+            let is_there = self.run.path.join("samples.csv").exists();
+            is_there.then(|| self.run.latest(metric))?.filter(|now| *now == value)
         });
-    }
-
-    /// Waits until a sample has a value that is so.
-    fn now(&self, metric: &str, is_so: impl Fn(u64) -> bool) -> Option<u64> {
-        let value = self.run.path.join("samples.csv").exists().then(|| self.run.latest(metric))??;
-        self.seen.set(value);
-        is_so(value).then_some(value)
     }
 
     /// Rows of samples until now.
@@ -142,7 +133,7 @@ impl Bench {
             command.env("STAGEMARK_SYSFS", self.scratch.path().join("none"));
         }
         let mut child = command.stdin(Stdio::null()).spawn().unwrap();
-        let running = Running { bench: self, run: RunFolder::at(&out), seen: Cell::new(0) };
+        let running = Running { bench: self, run: RunFolder::at(&out) };
         meanwhile(&running);
         let status = ended(&mut child);
         let meta = running.run.json();
@@ -311,7 +302,7 @@ fn the_kernels_own_files_tell_of_other_devices() {
     let mut bench = Bench::of(ONE);
     bench.library = "/nowhere/libnvidia-ml.so.1".into();
     let root = bench.scratch.path().join("machine");
-    unpack(include_str!("../../fixtures/host/devices.txt"), &root);
+    unpack(include_str!("../../../fixtures/host/devices.txt"), &root);
     let (sys, proc) = (root.join("sys"), root.join("proc"));
     let bench = bench.with("STAGEMARK_SYSFS", sys.to_str().unwrap()).with("STAGEMARK_PROC", proc.to_str().unwrap());
     // The launch itself puts what its descriptors say into the recorded tree: nobody else knows its number. One client
