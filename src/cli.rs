@@ -4,22 +4,26 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::event::text_of;
 use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
+use crate::stage::asked::Work;
 
 const AFTER_HELP: &str = "\
 Examples:
   stagemark demo
   stagemark run -- vllm serve ORG/NAME
   stagemark inspect model.safetensors
+  stagemark stages list
 
 `stagemark VERB --help` says more, exit statuses included.";
 
@@ -69,6 +73,19 @@ Examples:
 
 Exit status: 0 whatever may be measured, 2 on wrong usage, 3 where a PATH could not be looked at.";
 
+const STAGES_AFTER_HELP: &str = "\
+A stage file says what the stages of one family of loaders are and what shows each. `stagemark run` follows the first \
+bundled one that fits a program of the launch, or the one that --stages names.
+
+Examples:
+  stagemark stages list
+  stagemark stages show vllm > mine.toml
+  stagemark stages check mine.toml
+  stagemark stages try mine.toml server.log
+
+Exit status: 0 done, 1 where the answer is no (`check`: not a stage file; `try`: no stage matched), 2 on wrong usage, \
+3 where a log cannot be read to its end.";
+
 const MARK_AFTER_HELP: &str = "\
 For scripts inside `stagemark run`. The name has 1 to 64 letters, digits, `_`, `.`, `-`.
 
@@ -102,12 +119,51 @@ pub enum Verb {
     /// Say what may be measured here, why not, and what would change it.
     #[command(after_help = DOCTOR_AFTER_HELP)]
     Doctor(DoctorArgs),
+    /// List, show, check or try stage files: what the stages of a launch are, and what marks them.
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Stages {
+        #[command(subcommand)]
+        ask: Ask,
+    },
     /// Mark a stage from inside a run; returns when it was heard.
     #[command(after_help = MARK_AFTER_HELP)]
     Mark {
         /// The stage's name
         #[arg(value_parser = utf8())]
         name: String,
+    },
+}
+
+/// What is asked of stage files.
+#[derive(Debug, Subcommand)]
+pub enum Ask {
+    /// The bundled stage files: name, status, what they are for, and the command lines that choose them
+    #[command(after_help = STAGES_AFTER_HELP)]
+    List,
+    /// Print a bundled stage file, as a beginning for one of your own
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Show {
+        /// Its name
+        #[arg(value_parser = utf8())]
+        name: String,
+    },
+    /// Say whether a file is a stage file, and how each of its stages is reached
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Check {
+        /// The stage file, or the name of a bundled one
+        file: OsString,
+    },
+    /// Say which lines of a saved log would have marked which stages
+    #[command(after_help = STAGES_AFTER_HELP)]
+    Try {
+        /// The name of a bundled stage file, or a path
+        #[arg(value_name = "NAME|FILE")]
+        stages: OsString,
+        /// The log: text, a run folder or its output.log, or `-` for standard input
+        log: PathBuf,
+        /// The command that printed it, after `--`: what the stage file takes from a command line [default: its defaults]
+        #[arg(last = true, value_name = "COMMAND")]
+        argv: Vec<OsString>,
     },
 }
 
@@ -122,10 +178,26 @@ pub struct RunArgs {
     /// Follow this stage file: the name of a bundled one, or a path [default: by the programs that run]
     #[arg(long, value_name = "NAME|FILE")]
     pub stages: Option<OsString>,
-    /// Add a stage: NAME=log:REGEX, NAME=mapping:any|all, NAME=residency:PERCENT,
-    /// NAME=exit:any|CODE, NAME=notify; may be repeated
+    /// Add a stage: NAME=log:REGEX, NAME=http:URL (answered with status 200), NAME=tcp:HOST:PORT, NAME=unix:PATH,
+    /// NAME=file:PATH, NAME=first_output:byte|line, NAME=mapping:any|all, NAME=unmap:PERCENT,
+    /// NAME=residency:PERCENT, NAME=quiet:TIME, NAME=exit:any|CODE, NAME=notify; may be repeated
     #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT", value_parser = utf8())]
     pub one_offs: Vec<String>,
+    /// Send a header with the requests of stages, its value taken from an environment variable and written to no file;
+    /// VARIABLE alone is `Authorization: Bearer` with it; may be repeated
+    #[arg(long, value_name = "HEADER=VARIABLE", value_parser = utf8())]
+    pub header_env: Vec<String>,
+    /// Requests that stand for the work, a JSON object a line with the keys of an `http` condition: asked after
+    /// `first_response`; the stage `representative_work` is reached when all are accepted. Latencies are in responses.csv
+    #[arg(long, value_name = "FILE")]
+    pub workload: Option<PathBuf>,
+    /// How many requests of the workload are in flight at a time
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "workload", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub concurrency: u16,
+    /// Repeat the request of the stage `first_response` so often after it was accepted, one at a time: the first response's
+    /// latency against the steady one, in responses.csv
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub repeat_response: u32,
     /// The stopping event: the stage at which the account ends
     #[arg(long, value_name = "STAGE", value_parser = utf8())]
     pub until: Option<String>,
@@ -238,10 +310,26 @@ impl RunArgs {
             reset_peaks: self.reset_peaks,
             faults: self.faults,
             devices: Place::of(self.nvidia_ml),
+            header_env: self.header_env,
+            workload: self.workload.as_deref().map(|path| workload(path, self.concurrency.into())).transpose()?,
+            repeat_response: self.repeat_response.into(),
             stream: Choice::from_environment(),
             argv: self.argv,
         })
     }
+}
+
+/// The requests in a file of at most 16 MiB.
+fn workload(path: &Path, concurrency: usize) -> anyhow::Result<Work> {
+    const LARGEST: u64 = 16 << 20;
+    let shown = text_of(path);
+    let told = || format!("--workload {shown}");
+    // Asked before the open, which would wait for the writer of a FIFO.
+    let metadata = std::fs::metadata(path).with_context(told)?;
+    anyhow::ensure!(metadata.is_file(), "{}: not a file", told());
+    anyhow::ensure!(metadata.len() <= LARGEST, "{}: larger than {LARGEST} bytes", told());
+    let text = String::from_utf8(std::fs::read(path).with_context(told)?).with_context(told)?;
+    Ok(Work::parse(&text, &shown, concurrency)?)
 }
 
 /// Text, with an error that names the argument where it is none.

@@ -55,6 +55,9 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         reset_peaks: false,
         faults: None,
         devices: Place::default(),
+        header_env: Vec::new(),
+        workload: None,
+        repeat_response: 0,
         stream: Choice::Usual,
         argv,
     })

@@ -52,6 +52,24 @@ pub enum Evidence {
     Notify,
     /// The end of the launched command.
     Exit,
+    /// An acceptable response to a request.
+    Http,
+    /// A TCP connection that was accepted.
+    Tcp,
+    /// A connection to a Unix socket that was accepted.
+    Unix,
+    /// A file that is there.
+    File,
+    /// The first output.
+    Output,
+    /// A mapped extent that shrank.
+    Unmap,
+    /// Counters that stood still.
+    Quiet,
+    /// Device memory that rose and stood still.
+    Device,
+    /// Anonymous memory that rose and stood still.
+    Anon,
     /// Several of the above, by `all` or `any`.
     Several,
 }
@@ -66,6 +84,34 @@ pub struct Mark {
     pub detail: String,
     /// When the values beside it were taken; `None` until they are, or where the run ended first.
     pub sampled: Option<At>,
+}
+
+/// One attempt at a condition that has to be asked. The event's time is its end; where it was accepted, the uncertainty
+/// reaches back to the beginning of the last attempt that was not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    #[serde(rename = "name")]
+    pub stage: String,
+    pub by: Evidence,
+    /// The digest of the condition that was asked ([`crate::stage::Condition::digest`]).
+    pub condition: String,
+    /// The URL, address or path; secrets masked.
+    pub target: String,
+    /// The how-manieth attempt it is, from 1.
+    pub attempt: u64,
+    pub began: At,
+    pub accepted: bool,
+    /// What came of it: `refused`, `status 503`…, `accepted`.
+    pub outcome: String,
+    /// When the first byte of a response's body was there; its last one is the event's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<At>,
+    /// The size of a response's body, as far as it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Attempts with this very outcome between the row before and this one, which have none of their own.
+    #[serde(default)]
+    pub without_row: u64,
 }
 
 /// How an artifact came into the set.
@@ -118,6 +164,19 @@ pub enum What {
         status: Option<String>,
         ready: bool,
         verified: bool,
+    },
+    /// An attempt at a condition that has to be asked.
+    Probe(Probe),
+    /// The first bytes that the command printed on a stream.
+    FirstOutput { stream: Stream },
+    /// A variable of the environment of a process that a stage file fits, from which that file takes a value.
+    Environment { pid: Pid, name: String, value: String },
+    /// A span began.
+    Began {
+        #[serde(rename = "name")]
+        stage: String,
+        evidence: Evidence,
+        detail: String,
     },
     /// A stage reached.
     Mark(Mark),

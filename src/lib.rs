@@ -11,7 +11,8 @@
 //!                    │   mapping; with --faults each fault's byte  │
 //!                    ├─► tick: tree, mappings, residency, memory,  ├─► record ─► run folder
 //!                    │   faults, I/O, CPU, waits, pressure         │
-//!                    └─► watch: log, notify, exit                  ┘
+//!                    ├─► watch: log, notify, exit                  │
+//!                    └─► ask: http, tcp, unix, file                ┘
 //! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png
 //! ```
 //!
@@ -38,13 +39,17 @@
 //! | [`stage`] | stage files; events → marks (pure) |
 //! | [`account`] | run → stage table (pure) |
 //! | [`report`] | stage table → csv, terminal, svg, png (pure) |
+//! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |
 //! | [`doctor`] | the verb that says what may be measured here, and what would change it |
+//! | [`catalogue`] | the verb that lists, shows, checks and tries stage files |
 //! | [`cli`] | the command line, as plain options |
 
 pub mod account;
 pub mod artifact;
+pub mod ask;
+pub mod catalogue;
 pub mod cli;
 pub mod clock;
 pub mod demo;

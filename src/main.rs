@@ -8,8 +8,11 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stagemark::cli::{Cli, Verb};
 use stagemark::run::RunError;
-use stagemark::{demo, doctor, inspect, launch, record, report, watch};
+use stagemark::stage::trial::TrialError;
+use stagemark::{catalogue, demo, doctor, inspect, launch, record, report, watch};
 
+/// The answer is "no".
+const NO: u8 = 1;
 /// Wrong usage, of any verb but `run`.
 const USAGE: u8 = 2;
 /// Something cannot be read or understood.
@@ -49,7 +52,8 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             complain(&format!("{error:#}"));
-            let unreadable = error.downcast_ref::<RunError>().is_some_and(|error| !error.is_usage());
+            let unreadable = error.downcast_ref::<RunError>().is_some_and(|error| !error.is_usage())
+                || error.downcast_ref::<TrialError>().is_some();
             ExitCode::from(if unreadable { UNKNOWN } else { usage })
         }
     }
@@ -83,6 +87,11 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         Verb::Doctor(options) => {
             let all_seen = doctor::doctor(&options.paths, options.json, &mut std::io::stdout().lock())?;
             Ok(if all_seen { 0 } else { UNKNOWN })
+        }
+        Verb::Stages { ask } => {
+            let (yes, text) = catalogue::answer(&ask)?;
+            print(&text)?;
+            Ok(if yes { 0 } else { NO })
         }
         Verb::Mark { name } => watch::notify::mark(&name).map(|()| 0),
     }

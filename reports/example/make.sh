@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 repository=$PWD
 loaders=$(realpath -m "${STAGEMARK_REAL_LOADERS:-target/real-loaders}")
-tests/real/install.sh "$loaders"
+tests/real/install.sh "$loaders" torch
 cargo build --release --locked
 stagemark=$(realpath "${CARGO_TARGET_DIR:-target}")/release/stagemark
 
@@ -16,7 +16,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp tests/real/loaders/*.py tests/real/stages.toml "$work"
 cd "$work"
-export PATH=$loaders/venv/bin:$PATH
+export PATH=$loaders/torch/bin:$PATH
 python make_checkpoint.py . 1024
 rm model.safetensors
 python - <<'PYTHON'

@@ -18,6 +18,7 @@
 //! - `rss_bytes` = `rss_anon_bytes` + `rss_file_bytes` + `rss_shmem_bytes`;
 //! - no counter falls.
 
+mod after;
 pub mod host;
 mod peaks;
 pub mod ratios;
@@ -32,6 +33,7 @@ use crate::run::Run;
 use crate::sample::Sample;
 use crate::stage::Outcome;
 
+pub use after::AFTER;
 pub use host::HostAccount;
 pub use peaks::{Basis, Peak};
 use peaks::{Before, Peaks};

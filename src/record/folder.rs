@@ -8,7 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use csv::ByteRecord;
+use nix::sys::resource::{Resource, getrlimit};
 
+use crate::ask::RESPONSES_HEADER;
 use crate::run::{self, Meta, rows};
 
 /// Rows are handed to the kernel at each tick, or when this many bytes wait.
@@ -87,6 +89,9 @@ fn row_bytes(row: &ByteRecord) -> Vec<u8> {
     writer.into_inner().unwrap_or_default()
 }
 
+/// A limit of open files under which none is spent on what only makes things safer.
+const MANY_DESCRIPTORS: u64 = 64;
+
 /// The folder and its open files.
 pub struct Folder {
     path: PathBuf,
@@ -98,6 +103,9 @@ pub struct Folder {
     output: Option<Sink>,
     output_cut: bool,
     meta_error: Option<String>,
+    responses_lost: Vec<String>,
+    /// Made with its first row.
+    responses: Option<Sink>,
 }
 
 impl Folder {
@@ -142,8 +150,9 @@ impl Folder {
             create_fresh(path)?
         };
         let path = std::path::absolute(path)?;
-        // Where descriptors are short the path must do.
-        let held = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path).ok();
+        let open = || OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path).ok();
+        // Where descriptors are short the path must do: without one of them the command could not be started.
+        let held = has_descriptors_to_spare().then(open).flatten();
         let place = place_of(held.as_ref(), &path);
         let mut folder = Folder {
             samples: Sink::create(&place, run::SAMPLES)?,
@@ -153,6 +162,8 @@ impl Folder {
             held,
             output_cut: false,
             meta_error: None,
+            responses_lost: Vec::new(),
+            responses: None,
             path,
         };
         folder.samples.push(&row_bytes(&rows::sample_header()));
@@ -230,13 +241,41 @@ impl Folder {
         }
     }
 
+    /// Keeps a response by which a stage was reached.
+    pub fn response(&mut self, stage: &str, part: usize, text: &str) {
+        let name = match part {
+            0 => format!("response-{stage}.txt"),
+            part => format!("response-{stage}-{part}.txt"),
+        };
+        let written = run::replace(&self.path.join(&name), text.as_bytes());
+        self.responses_lost.extend(written.err().map(|error| format!("{name}: could not be written: {error}")));
+    }
+
+    /// A row of `responses.csv`.
+    pub fn answer(&mut self, row: Vec<String>) {
+        if self.responses.is_none() {
+            match self.sink(run::RESPONSES, &RESPONSES_HEADER) {
+                Ok(sink) => self.responses = Some(sink),
+                Err(error) => {
+                    let lost = format!("{}: could not be written: {error}", run::RESPONSES);
+                    if !self.responses_lost.contains(&lost) {
+                        self.responses_lost.push(lost);
+                    }
+                }
+            }
+        }
+        if let Some(sink) = &mut self.responses {
+            sink.push(&row_bytes(&ByteRecord::from(row)));
+        }
+    }
+
     /// Hands every waiting row to the kernel.
     pub fn flush(&mut self) {
         self.samples.flush();
         self.events.flush();
         self.detail.flush();
-        if let Some(output) = &mut self.output {
-            output.flush();
+        for sink in self.output.iter_mut().chain(&mut self.responses) {
+            sink.flush();
         }
     }
 
@@ -250,13 +289,18 @@ impl Folder {
 
     /// What could not be written so far.
     pub fn losses(&self) -> Vec<String> {
-        let sinks = [&self.samples, &self.events, &self.detail].into_iter().chain(&self.output);
-        let mut losses: Vec<String> = sinks.filter_map(Sink::loss).chain(self.meta_error.clone()).collect();
+        let sinks = [&self.samples, &self.events, &self.detail].into_iter().chain(&self.output).chain(&self.responses);
+        let others = self.meta_error.iter().chain(&self.responses_lost).cloned();
+        let mut losses: Vec<String> = sinks.filter_map(Sink::loss).chain(others).collect();
         if self.output_cut {
             losses.push(format!("{}: ends at its limit of {} MiB", run::OUTPUT, OUTPUT_LIMIT >> 20));
         }
         losses
     }
+}
+
+fn has_descriptors_to_spare() -> bool {
+    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(limit, _)| limit >= MANY_DESCRIPTORS)
 }
 
 /// The way to a folder by its descriptor (proc_pid_fd(5)), where there is one.

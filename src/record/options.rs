@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::folder::FolderError;
+use crate::ask::Secrets;
 use crate::event::text_of;
 use crate::host::limit_behind;
 use crate::launch::StartError;
 use crate::probe::stream::Choice;
+use crate::stage::asked::Work;
 use crate::stage::file::hint;
 use crate::stage::{StageError, StageFile};
 use crate::watch::is_stage_name;
@@ -44,6 +46,12 @@ pub struct Options {
     pub faults: Option<NonZeroU64>,
     /// Where the devices are found: `--nvidia-ml`, and for tests the environment.
     pub devices: crate::probe::device::Place,
+    /// `--header-env HEADER=VARIABLE` or `VARIABLE`: what goes with the requests of stage definitions, and into no file.
+    pub header_env: Vec<String>,
+    /// `--workload`: requests after the first response.
+    pub workload: Option<Work>,
+    /// `--repeat-response`: how often the first response's request is repeated.
+    pub repeat_response: u64,
     /// How the kernel's records are taken. No option of the command line.
     pub stream: Choice,
     pub argv: Vec<OsString>,
@@ -60,6 +68,8 @@ pub enum ProfileError {
     Stage(#[from] StageError),
     #[error("--until {0}")]
     Until(String),
+    #[error("--header-env: {0}")]
+    HeaderEnv(String),
     #[error("cannot prepare the launch: {0}{limit}", limit = limit_behind(.0))]
     Io(#[from] std::io::Error),
 }
@@ -75,11 +85,17 @@ impl ProfileError {
 }
 
 impl Options {
+    /// What goes with each request, read from the environment.
+    pub(super) fn secrets(&self) -> Result<Secrets, ProfileError> {
+        Secrets::from_environment(&self.header_env, |name| std::env::var_os(name)).map_err(ProfileError::HeaderEnv)
+    }
+
     /// The stage files that may be followed, each with the one-off stages of the command line.
     pub(super) fn candidates(&self) -> Result<Vec<StageFile>, StageError> {
         let mut candidates = self.stages.clone().map_or_else(StageFile::embedded, |stages| vec![stages]);
         for stages in &mut candidates {
             self.one_offs.iter().try_for_each(|text| stages.add_one_off(text))?;
+            self.workload.iter().for_each(|work| stages.add_work(work.clone()));
         }
         Ok(candidates)
     }

@@ -1,24 +1,14 @@
 //! Whether the prefix stands in the wrong place: a command that only talks to a daemon or another machine loads nothing
 //! in its own tree, and a report of it would be about nothing.
 
-/// Programs that have others do the loading, and where the prefix belongs instead.
-const CLIENTS: &[(&[&str], &str)] = &[
-    (&["docker", "podman", "nerdctl"], "inside the container: in front of the image's own command"),
-    (&["kubectl", "oc", "helm"], "in the pod's specification: in front of the container's command"),
-    (&["ollama"], "in front of `ollama serve`, where the models are loaded"),
-    (&["srun", "sbatch", "mpirun", "mpiexec", "pdsh"], "behind it: in front of the command that each rank runs"),
-    (&["ray"], "in front of the command that each worker runs"),
-    (&["ssh", "curl", "wget", "http"], "on the serving machine: in front of the server's command"),
-    (&["systemctl", "systemd-run"], "in the unit's ExecStart="),
-];
+use crate::stage::elsewhere::client;
 
 /// What to tell of a launch in whose tree no artifact was seen opened. `argvs` are the command lines that ran in it;
 /// `named` says whether any artifact was named before it started.
 pub fn nothing_opened<'a>(argvs: impl IntoIterator<Item = &'a [String]>, named: bool) -> String {
     let place = argvs.into_iter().find_map(|argv| {
-        let program = argv.first()?.rsplit('/').next()?;
-        let (_, place) = CLIENTS.iter().find(|(names, _)| names.contains(&program))?;
-        Some(format!("`{program}` has others do the loading; the prefix belongs {place}"))
+        let client = client(argv)?;
+        Some(format!("`{}` has others do the loading; the prefix belongs {}", client.program, client.place))
     });
     let place = place.unwrap_or_else(|| {
         let elsewhere = "if it is loaded by a daemon or on another machine, the prefix belongs in front of the command \

@@ -33,6 +33,7 @@ use super::surroundings::{self, Surroundings};
 use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
+use crate::ask::Asking;
 use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts, limit_behind};
@@ -133,6 +134,8 @@ impl Prepared {
             condition: Condition::at_start(&artifact_metas),
             artifacts: artifact_metas,
             stages_digest: stages.digest(),
+            stage_digests: stages.digests(),
+            variables: BTreeMap::new(),
             until: options.until.clone().or_else(|| stages.until.clone()),
             stages,
             sources: Sources::default(),
@@ -160,6 +163,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     // Drivers wake while the rest is prepared.
     let devices = || DeviceProbe::begin(options.devices.clone());
     let device = surroundings::descriptors_suffice().then(devices);
+    // Before the folder, which wrong usage should not leave behind.
+    let secrets = options.secrets()?;
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
     let mut device = device.unwrap_or_else(devices);
@@ -252,8 +257,10 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     meta.warnings = warnings;
     let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
     let faults = faults.map(|prepared| prepared.start(clock, artifacts.clone(), discover));
+    let asking = Asking::new(clock, secrets, options.repeat_response, sender.clone());
     let recorder = Recorder::new(Setup {
         clock,
+        asking: asking.clone(),
         receiver,
         folder,
         probes: Probes {
@@ -295,6 +302,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     }
     logs.into_iter().for_each(log::LogWatch::finish);
     notified.into_iter().for_each(notify::NotifyWatch::finish);
+    asking.finish();
     recorded.into_iter().for_each(StreamWatch::finish);
     if outputs.log_bytes_lost() > 0 {
         let what = Observed::Event(watch::lost(&format!("{} bytes of output", outputs.log_bytes_lost())));

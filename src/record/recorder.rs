@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -25,9 +26,10 @@ use super::place;
 use super::state;
 use super::surroundings::Surroundings;
 use crate::artifact::Artifact;
+use crate::ask::Asking;
 use crate::clock::{At, Clock, Mono};
 use crate::event::{ArtifactId, Event, Evidence, Found, Pid, What};
-use crate::host::Mounts;
+use crate::host::{self, Mounts};
 use crate::launch::Control;
 use crate::launch::tree::{Process, ProcessKey, Sighting};
 use crate::metric::Metric;
@@ -51,6 +53,8 @@ const MOST_LEFT: usize = 3;
 
 /// What was seen beside a look is matched with it, up to so many things.
 const MOST_AT_ONCE: usize = 10_000;
+/// Longest value of an environment variable that is taken, in bytes.
+const LONGEST_VALUE: usize = 1024;
 /// Command lines that are kept for telling a client from a loader.
 const MOST_ARGVS: usize = 1_000;
 
@@ -60,13 +64,18 @@ fn waits_for_mapping(condition: &Condition, any: bool, all: bool) -> bool {
         Condition::Mapping(Mapped::Any) => !any,
         Condition::Mapping(Mapped::All) => !all,
         Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| waits_for_mapping(part, any, all)),
-        Condition::Log(_) | Condition::Residency(_) | Condition::Exit(_) => false,
+        // What is unmapped has no record that could be waited for.
+        _ => false,
     }
 }
 
 /// Everything that the recorder's thread owns.
 pub struct Recorder {
     clock: Clock,
+    /// What stages wait for and nobody says.
+    asking: Asking,
+    /// Of the matcher, when what is asked was last looked at.
+    asked_at: Option<u64>,
     receiver: Receiver<Seen>,
     /// Whoever waits until everything so far was heard and recorded.
     waiting: Vec<OwnedFd>,
@@ -117,6 +126,7 @@ pub struct Recorded {
 /// What the recorder needs to begin.
 pub struct Setup {
     pub clock: Clock,
+    pub asking: Asking,
     pub receiver: Receiver<Seen>,
     pub folder: Option<Folder>,
     pub probes: Probes,
@@ -147,6 +157,7 @@ impl Recorder {
     pub fn new(setup: Setup) -> Recorder {
         let Setup {
             clock,
+            asking,
             receiver,
             folder,
             probes,
@@ -167,6 +178,8 @@ impl Recorder {
         Recorder {
             pace: Pace::new(meta.interval_ns, clock.start()),
             clock,
+            asking,
+            asked_at: None,
             receiver,
             waiting: Vec::new(),
             folder,
@@ -208,6 +221,7 @@ impl Recorder {
         self.settle_in();
         self.ask_for_mapping();
         loop {
+            self.ask();
             match self.receiver.recv_timeout(self.wait()) {
                 Ok(seen) => {
                     let found = self.hear_in_order(seen);
@@ -269,12 +283,32 @@ impl Recorder {
         self.flush();
     }
 
+    /// Has asked what stages wait for now, and nothing else.
+    fn ask(&mut self) {
+        if self.asked_at == Some(self.matcher.changes()) {
+            return;
+        }
+        self.asked_at = Some(self.matcher.changes());
+        // Once nobody is left to answer nothing new is asked; what is in flight may have been answered before.
+        if !self.stopped && self.meta.exit.is_none() {
+            self.asking.follow(self.matcher.wanted());
+        }
+        if self.meta.variables != *self.matcher.values() {
+            self.meta.variables = self.matcher.values().clone();
+            self.write_meta();
+        }
+    }
+
     /// What the matcher must know before the first look, and the folder before its first rows.
     fn begin(&mut self) {
         let found = self.meta.artifacts.iter().map(|artifact| artifact.found.clone()).collect::<Vec<_>>();
         for (index, found) in found.into_iter().enumerate() {
             let at = self.clock.start();
             self.happened(at, Some(0), What::Artifact { artifact: ArtifactId(index), found });
+        }
+        if self.probes.device.devices().iter().any(|device| device.is_counted) {
+            let what = What::Present { metric: Metric::DeviceUsedBytes };
+            self.write(&Event { at: At(0), uncertainty_ns: Some(0), what });
         }
         for text in self.meta.warnings.clone() {
             self.write(&Event {
@@ -434,6 +468,16 @@ impl Recorder {
                 let what = watch::lost(&format!("{lines} lines ({bytes} bytes) of {stream:?}"));
                 self.happened(seen.at, seen.uncertainty_ns, what)
             }
+            Observed::Response { stage, part, text } => {
+                if let Some(folder) = &mut self.folder {
+                    folder.response(&stage, part, &text);
+                }
+                Vec::new()
+            }
+            Observed::Answer(row) => {
+                self.folder.iter_mut().for_each(|folder| folder.answer(row.clone()));
+                Vec::new()
+            }
             Observed::Barrier(waiting) => {
                 self.waiting.push(waiting);
                 Vec::new()
@@ -460,6 +504,9 @@ impl Recorder {
         {
             return Vec::new();
         }
+        if let What::Exec { pid, argv } = &event.what {
+            self.tell_environment(event.at, *pid, argv);
+        }
         self.note(&event);
         self.write(&event);
         marks.extend(self.matcher.event(&event));
@@ -467,6 +514,35 @@ impl Recorder {
             self.chosen();
         }
         marks
+    }
+
+    /// Tells the matcher of the variables from which a stage file takes values, as a program has them that it fits. A
+    /// process that is gone by now has those of its launch, as far as anybody knows.
+    fn tell_environment(&mut self, at: At, pid: Pid, argv: &[String]) {
+        let names = self.matcher.environment_of(argv);
+        if names.is_empty() {
+            return;
+        }
+        let own = std::fs::read(format!("/proc/{pid}/environ")).ok().filter(|own| !own.is_empty());
+        for name in names {
+            let of_process = own.as_ref().map(|own| {
+                let entries = own.split(|&byte| byte == 0);
+                entries
+                    .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+                    .next()
+                    .map(<[u8]>::to_vec)
+            });
+            let of_launch = || std::env::var_os(&name).map(OsStringExt::into_vec);
+            let Some(value) = of_process.unwrap_or_else(of_launch) else { continue };
+            let value = String::from_utf8_lossy(&value[..value.len().min(LONGEST_VALUE)]);
+            if value.is_empty() {
+                continue;
+            }
+            let value = host::mask::mask_text(&value).into_owned();
+            let event = Event { at, uncertainty_ns: Some(0), what: What::Environment { pid, name, value } };
+            self.write(&event);
+            self.matcher.event(&event);
+        }
     }
 
     /// What an event changes in `run.json`.
@@ -507,6 +583,7 @@ impl Recorder {
     fn chosen(&mut self) {
         self.meta.stages = self.matcher.stages().clone();
         self.meta.stages_digest = self.meta.stages.digest();
+        self.meta.stage_digests = self.meta.stages.digests();
         self.meta.until = self.until.clone().or_else(|| self.meta.stages.until.clone());
         self.look_at_state();
         self.write_meta();
@@ -539,6 +616,8 @@ impl Recorder {
                     let heard_late = stage::outlives_the_launch(mark.evidence) || mark.evidence == Evidence::Mapping;
                     let before = stage::is_over(sample) && heard_late;
                     let taken = self.last_alive.filter(|_| before).unwrap_or(sample.t);
+                    // What is known only afterwards names its own sample.
+                    let taken = mark.sampled.unwrap_or(taken);
                     // A line that is read after the end has the values from before it. The end has its own all the same:
                     // what the processes were last seen to have is not what they took.
                     let is_end = mark.evidence == Evidence::Exit;

@@ -7,8 +7,8 @@
 //! account: `host_<part>_bytes_low`, `_high`, which do not overlap and may be added; `host_swap_bytes`, which is not in
 //! the total; `host_basis`, how it is known; and the total, `host_bytes_low`, `host_bytes_high`; the ratios of
 //! [`crate::account::ratios`], as decimal numbers; where the payload's data came from since the previous mark
-//! (`data_from`) and since start (`data_from_start`), with the reason; and what the counters since start may lack
-//! (`unaccounted_…`).
+//! (`data_from`) and since start (`data_from_start`), with the reason; what the counters since start may lack
+//! (`unaccounted_…`); and `after_<metric>`, signed, what came from the mark to the stopping event.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ use csv::{Terminator, WriterBuilder};
 use crate::account::host::Part;
 use crate::account::ratios::RATIOS;
 use crate::account::source::{DataFrom, Verdict};
-use crate::account::{Peak, StageRow, StageTable, Work};
+use crate::account::{AFTER, Peak, StageRow, StageTable, Work};
 use crate::metric::{ALL, Metric};
 
 use super::text::plain;
@@ -28,7 +28,7 @@ pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
     writer.write_record(header())?;
     let mut before = None;
     for row in &table.rows {
-        writer.write_record(cells(row, before))?;
+        writer.write_record(cells(table, row, before))?;
         before = Some(row);
     }
     writer.flush()?;
@@ -51,11 +51,12 @@ pub fn header() -> Vec<String> {
     header.extend(["host_swap_bytes", "host_basis", "host_bytes_low", "host_bytes_high"].map(str::to_owned));
     header.extend(RATIOS.iter().map(|ratio| ratio.name.to_owned()));
     header.extend(WORK.map(str::to_owned));
+    header.extend(AFTER.iter().map(|metric| format!("after_{}", metric.name())));
     header
 }
 
 /// `before`: the row before it, which stands at the mark before it.
-fn cells(row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
+fn cells(table: &StageTable, row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     let outcome = &row.outcome;
     let mut cells = vec![text(&outcome.stage), word(&outcome.status), text(&outcome.reason)];
     cells.push(cell(outcome.begin.map(|at| at.0)));
@@ -78,6 +79,7 @@ fn cells(row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     cells.extend([cell(row.host.swap), text(&row.host.basis), cell(row.host.total.low), cell(row.host.total.high)]);
     cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, before))));
     cells.extend(work_cells(&row.work));
+    cells.extend(AFTER.iter().map(|&metric| cell(table.after(row, metric))));
     cells
 }
 
@@ -176,11 +178,12 @@ mod tests {
             work: Work::default(),
             host,
         };
-        assert_eq!(cells(&row, None).len(), names.len());
-        let text = written(&StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() });
+        let table = StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() };
+        assert_eq!(cells(&table, &table.rows[0], None).len(), names.len());
+        let text = written(&table);
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
-        assert!(text.ends_with(&format!(",1,,,{}\r\n", ",".repeat(RATIOS.len() + WORK.len()))), "{text}");
+        assert!(text.ends_with(&format!(",1,,,{}\r\n", ",".repeat(RATIOS.len() + WORK.len() + AFTER.len()))), "{text}");
         let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
         assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
     }

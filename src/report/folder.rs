@@ -88,6 +88,7 @@ fn rematch(run: &mut Run, file: StageFile) -> anyhow::Result<()> {
     run.events = stage::with_marks(&run.events, marks);
     run.meta.until = file.until.clone();
     run.meta.stages_digest = file.digest();
+    run.meta.stage_digests = file.digests();
     run.meta.stages = file;
     Ok(())
 }

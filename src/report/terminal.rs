@@ -70,6 +70,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     table_of_stages(&mut page, table);
     page.blank();
     words::gap(table).iter().for_each(|sentence| page.line(sentence));
+    words::after(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
@@ -81,7 +82,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     faults::sentences(run).iter().for_each(|sentence| page.line(sentence));
     page.blank();
     page.line(&words::condition(run));
-    page.line(&format!("{} · stages: {}", words::stopping_event(run, table), plain(&run.meta.stages.name)));
+    page.line(&format!("{} · stages: {}", words::stopping_event(run, table), words::stage_file(run)));
     page.line(&exit(run));
     if let Some(cost) = cost(run) {
         page.line(&cost);

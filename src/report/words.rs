@@ -50,6 +50,33 @@ fn payload(row: &StageRow) -> String {
     format!("{at_least}{} of {} {} of the payload was resident{mapped}", shown(resident), shown(payload), unit.name)
 }
 
+/// What came after each mark and before the stopping event, a sentence a line: who takes a mark for the end of a load
+/// thinks that it was before. The last three such marks; `stages.csv` has all of them. Marks after which nothing is known
+/// to have come are left out.
+pub fn after(table: &StageTable) -> Vec<String> {
+    let Some(stop) = table.stopping_row() else { return Vec::new() };
+    let sentence = |row: &StageRow| {
+        let rise = |metric| table.after(row, metric).and_then(|rise| u64::try_from(rise).ok()).filter(|rise| *rise > 0);
+        let faults = [Metric::MinorFaults, Metric::MajorFaults].map(|metric| table.after(row, metric));
+        let faults = faults.into_iter().sum::<Option<i64>>().and_then(|faults| u64::try_from(faults).ok());
+        let parts: Vec<String> = [
+            rise(Metric::ResidentPayloadBytes).map(|bytes| format!("{} of payload came in", units::bytes(bytes))),
+            faults.filter(|faults| *faults > 0).map(|faults| format!("{} page faults", units::count(faults))),
+            rise(Metric::ReadBytes).map(|bytes| format!("{} read from storage", units::bytes(bytes))),
+            rise(Metric::DeviceLaunchBytes).map(|bytes| format!("{} more on devices", units::bytes(bytes))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let (stage, until) = (plain(&row.outcome.stage), plain(&stop.outcome.stage));
+        (!parts.is_empty()).then(|| format!("After {stage} and until {until}: {}.", parts.join(", ")))
+    };
+    let mut said: Vec<String> =
+        table.reached().filter(|row| row.outcome.stage != stop.outcome.stage).filter_map(sentence).collect();
+    said.drain(..said.len().saturating_sub(3));
+    said
+}
+
 /// What was true at start.
 pub fn condition(run: &Run) -> String {
     let condition = &run.meta.condition;
@@ -71,6 +98,12 @@ pub fn condition(run: &Run) -> String {
         parts.push(plain(&run.meta.started));
     }
     parts.join(" · ")
+}
+
+/// The stage file that was followed; whether it has been run against the real program is said where it has not.
+pub fn stage_file(run: &Run) -> String {
+    let verified = if run.meta.stages.status == "verified" { "" } else { " (unverified)" };
+    format!("{}{verified}", plain(&run.meta.stages.name))
 }
 
 /// Where the account ends.

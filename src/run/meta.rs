@@ -46,6 +46,12 @@ pub struct Meta {
     pub stages: StageFile,
     /// SHA-256 of their normalised form.
     pub stages_digest: String,
+    /// SHA-256 of each stage's own normalised form. Empty in runs of versions that did not tell.
+    #[serde(default)]
+    pub stage_digests: BTreeMap<String, String>,
+    /// The values of the stage definitions' variables in this run.
+    #[serde(default)]
+    pub variables: BTreeMap<String, String>,
     /// The stopping event asked for (`--until`, or the stage file's).
     pub until: Option<String>,
     /// Which source each kind of event is known from. Empty in runs of versions that did not tell.

@@ -176,6 +176,10 @@ const KINDS: &[&str] = &[
     "evicted",
     "log_match",
     "notify",
+    "probe",
+    "first_output",
+    "environment",
+    "began",
     "mark",
     "absent",
     "present",
@@ -277,7 +281,7 @@ pub fn logged_line(bytes: &[u8]) -> RowResult<LoggedLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Evidence, Found, Mark};
+    use crate::event::{Evidence, Found, Mark, Probe};
 
     fn events() -> Vec<Event> {
         let whats = vec![
@@ -295,6 +299,22 @@ mod tests {
             What::Evicted { artifact: ArtifactId(0), bytes: 7, from: 10, to: 3 },
             What::LogMatch { stream: Stream::Both, stage: "loaded".into(), line: "=cmd,\u{1b}[0m".into() },
             What::Notify { pid: None, stage: Some("x".into()), status: None, ready: false, verified: false },
+            What::Probe(Probe {
+                stage: "up".into(),
+                by: Evidence::Http,
+                condition: "0123456789abcdef".into(),
+                target: "http://127.0.0.1:1/".into(),
+                attempt: 3,
+                began: At(-1),
+                accepted: true,
+                outcome: "accepted".into(),
+                first_byte: Some(At(4)),
+                bytes: None,
+                without_row: 2,
+            }),
+            What::FirstOutput { stream: Stream::Stderr },
+            What::Environment { pid: 7, name: "PORT".into(), value: "".into() },
+            What::Began { stage: "x".into(), evidence: Evidence::Log, detail: "l".into() },
             What::Mark(Mark {
                 stage: "loaded".into(),
                 evidence: Evidence::Log,

@@ -1,11 +1,15 @@
 //! Conditions: when a stage is reached, as values that can be compared, written down and read again.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use super::asked::{FileIs, Http, Tcp, Template, Unix, Values, Work};
 use crate::event::Stream;
 
 /// Largest compiled pattern, in bytes: a pattern is untrusted text, and `x{1000}{1000}` would take all memory.
@@ -23,6 +27,26 @@ pub enum Condition {
     Residency(Share),
     /// The launched command ended.
     Exit(ExitIs),
+    /// A request was answered as it should be.
+    Http(Box<Http>),
+    /// Requests that stand for the work were all answered as they should be (`--workload`).
+    Work(Work),
+    /// A TCP connection was accepted.
+    Tcp(Tcp),
+    /// A connection to a Unix socket was accepted.
+    Unix(Unix),
+    /// A file is there, and says what it should.
+    File(FileIs),
+    /// The command printed something.
+    FirstOutput(FirstOutput),
+    /// The mapped extent has shrunk by this share of the largest that it was.
+    Unmap(Share),
+    /// Nothing was faulted in or read for a time: reached when that began.
+    Quiet(Quiet),
+    /// Device memory rose, and then stayed as it was: reached when it began to stay.
+    Device(Plateau),
+    /// Anonymous memory rose since an artifact was first opened, and then stayed: reached when it began to stay.
+    Anon(Growth),
     /// Each of these holds: reached with the last of them.
     All(Vec<Condition>),
     /// One of these holds: reached with the first of them.
@@ -33,9 +57,72 @@ impl Condition {
     /// Whether a mapping may decide it.
     pub fn needs_mapping(&self) -> bool {
         match self {
-            Condition::Mapping(_) => true,
+            Condition::Mapping(_) | Condition::Unmap(_) => true,
             Condition::All(parts) | Condition::Any(parts) => parts.iter().any(Condition::needs_mapping),
-            Condition::Log(_) | Condition::Residency(_) | Condition::Exit(_) => false,
+            _ => false,
+        }
+    }
+
+    /// The conditions that it is made of, itself where it has no parts.
+    pub fn leaves(&self) -> Vec<&Condition> {
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().flat_map(Condition::leaves).collect(),
+            leaf => vec![leaf],
+        }
+    }
+
+    /// Whether somebody has to ask: it is decided by [`crate::event::What::Probe`] events.
+    pub fn is_asked(&self) -> bool {
+        matches!(
+            self,
+            Condition::Http(_) | Condition::Work(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_)
+        )
+    }
+
+    /// The variables without which it cannot be decided.
+    pub fn names(&self) -> BTreeSet<&str> {
+        match self {
+            Condition::Http(http) => http.names(),
+            Condition::Work(work) => work.each.iter().flat_map(|(_, http)| http.names()).collect(),
+            Condition::Tcp(tcp) => tcp.address.names(),
+            Condition::Unix(unix) => unix.path.names(),
+            Condition::File(file) => file.path.names(),
+            Condition::Log(LogLine { count: Count::Of(count), .. }) => count.names(),
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().flat_map(Condition::names).collect(),
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// The first 16 digits of the SHA-256 of its normalised form: what an attempt is recorded under.
+    pub fn digest(&self) -> String {
+        let mut digest = digest_of(self);
+        digest.truncate(16);
+        digest
+    }
+}
+
+/// SHA-256 of the JSON form, in hexadecimal.
+pub(super) fn digest_of(value: &impl Serialize) -> String {
+    let normalised = serde_json::to_vec(value).expect("names, numbers and text always serialise");
+    Sha256::digest(&normalised).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Condition {
+    /// What of it lines alone can show: the rest is left out of an `all` or `any`, as if it held, or
+    /// never would. `None` where nothing is left.
+    pub fn by_output(&self) -> Option<Condition> {
+        let parts = |parts: &[Condition], joined: fn(Vec<Condition>) -> Condition| {
+            let mut kept: Vec<Condition> = parts.iter().filter_map(Condition::by_output).collect();
+            match kept.len() {
+                0 | 1 => kept.pop(),
+                _ => Some(joined(kept)),
+            }
+        };
+        match self {
+            Condition::Log(_) => Some(self.clone()),
+            Condition::All(all) => parts(all, Condition::All),
+            Condition::Any(any) => parts(any, Condition::Any),
+            _ => None,
         }
     }
 }
@@ -56,9 +143,61 @@ pub enum Mapped {
 pub struct LogLine {
     pub pattern: Pattern,
     /// The how-manieth matching line it is.
-    pub count: u64,
+    pub count: Count,
     /// On this stream alone. Where both streams are one and the same file, lines of either count.
     pub stream: Option<Stream>,
+}
+
+/// A number of times, at least 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Count {
+    Number(u64),
+    /// Taken from the command line, as `{ranks}`.
+    Of(Template),
+}
+
+/// A first sign on an output stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstOutput {
+    pub what: FirstIs,
+    /// Where both streams are one and the same file, output of either counts.
+    pub stream: Stream,
+}
+
+/// How much must have been printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FirstIs {
+    Byte,
+    /// A line with something in it.
+    Line,
+}
+
+/// A time in which nothing came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiet {
+    pub time_ns: u64,
+    /// No page faults of either kind.
+    pub faults: bool,
+    /// No bytes from storage.
+    pub reads: bool,
+}
+
+/// A rise of device memory, and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plateau {
+    /// Over what there was when it was first looked at.
+    pub rise_bytes: u64,
+    pub still_ns: u64,
+}
+
+/// A rise of anonymous memory, and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// As a share of the payload, over what there was when an artifact was first opened.
+    pub rise: Share,
+    pub still_ns: u64,
 }
 
 /// How the command ended.
@@ -74,7 +213,10 @@ pub enum ExitIs {
 /// A regular expression over bytes, not anchored.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Pattern(Regex);
+pub struct Pattern {
+    text: String,
+    regex: OnceLock<Regex>,
+}
 
 /// A share of the payload: more than 0, at most all, in exact parts of a thousand million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -84,22 +226,33 @@ pub struct Share(u32);
 impl Pattern {
     /// Compiles a pattern. The error is a sentence of one line.
     pub fn new(text: &str) -> Result<Pattern, String> {
-        RegexBuilder::new(text).size_limit(LARGEST_PATTERN).build().map(Pattern).map_err(|error| match error {
+        let regex = compiled(text).map_err(|error| match error {
             regex::Error::CompiledTooBig(limit) => format!("the pattern is too large: over {limit} bytes compiled"),
             // The crate draws the pattern over several lines; its last one says what is wrong.
             error => error.to_string().lines().last().unwrap_or("not a pattern").trim().replace("error: ", ""),
-        })
+        })?;
+        Ok(Pattern { text: text.to_owned(), regex: OnceLock::from(regex) })
+    }
+
+    /// A pattern that is known to be good, compiled when it is first needed: the bundled stage files have a hundred, and a
+    /// launch follows one file.
+    pub(super) fn known(text: &str) -> Pattern {
+        Pattern { text: text.to_owned(), regex: OnceLock::new() }
     }
 
     /// The pattern as it was given.
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
+        &self.text
     }
 
     /// The compiled pattern.
     pub fn regex(&self) -> &Regex {
-        &self.0
+        self.regex.get_or_init(|| compiled(&self.text).expect("a unit test compiles those of each bundled file"))
     }
+}
+
+fn compiled(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).size_limit(LARGEST_PATTERN).build()
 }
 
 impl fmt::Debug for Pattern {
@@ -183,6 +336,37 @@ impl From<Share> for String {
     }
 }
 
+impl Count {
+    /// The number, with these values; `None` where it is none.
+    pub fn number(&self, values: &Values) -> Option<u64> {
+        match self {
+            Count::Number(number) => Some(*number),
+            Count::Of(text) => text.fill(values).ok()?.parse().ok().filter(|number| *number > 0),
+        }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Count::Number(number) => write!(f, "{number}"),
+            Count::Of(text) => f.write_str(text.as_str()),
+        }
+    }
+}
+
+impl FromStr for FirstIs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FirstIs, String> {
+        match text {
+            "byte" => Ok(FirstIs::Byte),
+            "line" => Ok(FirstIs::Line),
+            _ => Err("expected \"byte\" or \"line\"".to_string()),
+        }
+    }
+}
+
 impl FromStr for Mapped {
     type Err = String;
 
@@ -225,6 +409,25 @@ impl LogLine {
     }
 }
 
+impl Quiet {
+    /// What must not come, in words.
+    pub fn of(self) -> &'static str {
+        match (self.faults, self.reads) {
+            (true, false) => "new faults",
+            (false, true) => "new reads",
+            _ => "new faults and reads",
+        }
+    }
+}
+
+/// A time for people: exact, in the largest unit that leaves no fraction.
+fn span(ns: u64) -> String {
+    let unit =
+        [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")].into_iter().find(|(size, _)| ns.is_multiple_of(*size));
+    let (size, name) = unit.unwrap_or((1, "ns"));
+    format!("{} {name}", ns / size)
+}
+
 impl fmt::Display for Condition {
     /// In words, after "until" or "without".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -243,8 +446,8 @@ impl fmt::Display for Condition {
             Condition::Mapping(Mapped::Any) => write!(f, "an artifact mapped"),
             Condition::Mapping(Mapped::All) => write!(f, "every artifact mapped"),
             Condition::Log(line) => {
-                match line.count {
-                    1 => write!(f, "a line matching {:?}", line.pattern)?,
+                match &line.count {
+                    Count::Number(1) => write!(f, "a line matching {:?}", line.pattern)?,
                     count => write!(f, "{count} lines matching {:?}", line.pattern)?,
                 }
                 match line.stream {
@@ -256,6 +459,30 @@ impl fmt::Display for Condition {
             Condition::Residency(share) => write!(f, "{share} of the payload resident"),
             Condition::Exit(ExitIs::Any) => write!(f, "the end of the command"),
             Condition::Exit(ExitIs::Code(code)) => write!(f, "the command's exit with status {code}"),
+            Condition::Http(http) => http.fmt(f),
+            Condition::Work(work) => work.fmt(f),
+            Condition::Tcp(tcp) => tcp.fmt(f),
+            Condition::Unix(unix) => unix.fmt(f),
+            Condition::File(file) => file.fmt(f),
+            Condition::FirstOutput(FirstOutput { what, stream }) => {
+                let what = match what {
+                    FirstIs::Byte => "output",
+                    FirstIs::Line => "a line",
+                };
+                match stream {
+                    Stream::Stderr => write!(f, "{what} on standard error"),
+                    Stream::Stdout | Stream::Both => write!(f, "{what} on standard output"),
+                }
+            }
+            Condition::Unmap(share) => write!(f, "{share} of the mapped extent unmapped"),
+            Condition::Quiet(quiet) => write!(f, "no {} for {}", quiet.of(), span(quiet.time_ns)),
+            Condition::Device(Plateau { rise_bytes, still_ns }) => {
+                write!(f, "device memory up by {rise_bytes} bytes and then still for {}", span(*still_ns))
+            }
+            Condition::Anon(Growth { rise, still_ns }) => {
+                let still = span(*still_ns);
+                write!(f, "anonymous memory up by {rise} of the payload and then still for {still}")
+            }
             Condition::All(conditions) => parts(f, "and", conditions),
             Condition::Any(conditions) => parts(f, "or", conditions),
         }
@@ -294,7 +521,8 @@ mod tests {
 
     #[test]
     fn conditions_read_as_words() {
-        let log = |stream| Condition::Log(LogLine { pattern: Pattern::new("a b").unwrap(), count: 1, stream });
+        let log =
+            |stream| Condition::Log(LogLine { pattern: Pattern::new("a b").unwrap(), count: Count::Number(1), stream });
         let any = Condition::Any(vec![Condition::Mapping(Mapped::Any), log(Some(Stream::Stderr))]);
         let all = Condition::All(vec![any, Condition::Exit(ExitIs::Code(0))]);
         assert_eq!(

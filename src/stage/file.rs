@@ -12,16 +12,35 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::condition::{Condition, LogLine, Pattern, Share};
+use super::asked::Work;
+use super::condition::{Condition, Count, FirstOutput, LogLine, Pattern, digest_of};
 use crate::event::{Stream, text_of};
 use crate::watch::{LONGEST_STAGE_NAME, is_stage_name};
 
 /// The stage files that are part of the program, `generic` last.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("vllm", include_str!("../../stages/vllm.toml")),
+    ("sglang", include_str!("../../stages/sglang.toml")),
+    ("tgi", include_str!("../../stages/tgi.toml")),
+    ("tensorrt-llm", include_str!("../../stages/tensorrt-llm.toml")),
+    ("llama-cpp", include_str!("../../stages/llama-cpp.toml")),
+    ("llama-cpp-cli", include_str!("../../stages/llama-cpp-cli.toml")),
+    ("ollama", include_str!("../../stages/ollama.toml")),
+    ("triton", include_str!("../../stages/triton.toml")),
+    ("mistralrs", include_str!("../../stages/mistralrs.toml")),
+    ("tei", include_str!("../../stages/tei.toml")),
+    ("cosmos", include_str!("../../stages/cosmos.toml")),
+    ("transformers", include_str!("../../stages/transformers.toml")),
+    ("safetensors", include_str!("../../stages/safetensors.toml")),
+    ("torch", include_str!("../../stages/torch.toml")),
+    ("torch-dcp", include_str!("../../stages/torch-dcp.toml")),
+    ("fastsafetensors", include_str!("../../stages/fastsafetensors.toml")),
+    ("runai-streamer", include_str!("../../stages/runai-streamer.toml")),
+    ("onnxruntime", include_str!("../../stages/onnxruntime.toml")),
+    ("candle", include_str!("../../stages/candle.toml")),
     ("reference-loader", include_str!("../../stages/reference-loader.toml")),
     ("generic", include_str!("../../stages/generic.toml")),
 ];
@@ -32,10 +51,26 @@ const LARGEST_FILE: u64 = 1 << 20;
 /// How deep `all` and `any` may be nested.
 const DEEPEST: usize = 8;
 
-/// Conditions that the form knows and this version cannot watch.
-const NOT_YET: &[&str] = &["http", "tcp", "device", "file", "span"];
+const CONDITIONS: &[&str] = &[
+    "mapping",
+    "log",
+    "residency",
+    "exit",
+    "http",
+    "tcp",
+    "unix",
+    "file",
+    "first_output",
+    "unmap",
+    "quiet",
+    "device",
+    "anon",
+    "all",
+    "any",
+];
 
-const CONDITIONS: &[&str] = &["mapping", "log", "residency", "exit", "all", "any"];
+/// Longest value that is taken for a variable, in bytes.
+const LONGEST_VALUE: usize = 1024;
 
 /// A stage file, parsed and checked. Serialises to its normalised form, which is what is digested and compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,11 +90,49 @@ pub struct StageFile {
     pub stages: Vec<Definition>,
 }
 
-/// A value taken from the command line.
+/// A value taken from the command line of the program that the file fits, else from that program's environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variable {
-    pub flag: String,
+    /// The flag's spellings: `--port 80` and `--port=80` are understood, the last one counts.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub flag: Vec<String>,
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// Where neither says it.
     pub default: String,
+}
+
+/// A text, as runs of former versions have it, or several.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Either::deserialize(deserializer)? {
+        Either::One(flag) => vec![flag],
+        Either::Many(flags) => flags,
+    })
+}
+
+impl Variable {
+    /// Its value in a command line.
+    pub fn in_argv(&self, argv: &[String]) -> Option<String> {
+        let mut found = None;
+        for (index, argument) in argv.iter().enumerate().skip(1) {
+            for flag in &self.flag {
+                let value = match argument.strip_prefix(flag.as_str()) {
+                    Some("") => argv.get(index + 1).filter(|next| !next.starts_with("--")).map(String::as_str),
+                    Some(rest) => rest.strip_prefix('='),
+                    None => None,
+                };
+                let usable = |value: &&str| !value.is_empty() && value.len() <= LONGEST_VALUE;
+                found = value.filter(usable).map(str::to_string).or(found);
+            }
+        }
+        found
+    }
 }
 
 /// One stage.
@@ -70,8 +143,23 @@ pub struct Definition {
     /// counts without them.
     #[serde(default)]
     pub after: Vec<String>,
+    /// Of a span, what begins it: evidence for its end (`when`) counts from there on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Condition>,
     /// `None`: by notification alone.
     pub when: Option<Condition>,
+}
+
+impl Definition {
+    /// SHA-256 of its normalised form, in hexadecimal: whether two runs mean the same by this stage.
+    pub fn digest(&self) -> String {
+        digest_of(self)
+    }
+
+    /// Its conditions, that of its beginning first.
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.begin.iter().chain(&self.when)
+    }
 }
 
 /// What is wrong with a stage file, and where. Lines and columns count from 1, columns in characters.
@@ -87,7 +175,11 @@ pub struct StageError {
 impl StageFile {
     /// Parses a stage file; `origin` names it in errors.
     pub fn parse(text: &str, origin: &str) -> Result<StageFile, StageError> {
-        let reader = Reader { text, origin };
+        StageFile::read(text, origin, false)
+    }
+
+    fn read(text: &str, origin: &str, is_bundled: bool) -> Result<StageFile, StageError> {
+        let mut reader = Reader { text, origin, is_bundled, vars: Some(BTreeMap::new()) };
         let table = DeTable::parse(text)
             .map_err(|error| reader.error(error.span().unwrap_or_default(), error.message().to_string()))?;
         reader.stage_file(&table)
@@ -98,35 +190,39 @@ impl StageFile {
     /// # Errors
     /// No embedded file has that name and no such file can be read, or it is not a stage file.
     pub fn load(name_or_path: impl AsRef<OsStr>) -> anyhow::Result<StageFile> {
-        let name_or_path = name_or_path.as_ref();
+        StageFile::load_for(name_or_path.as_ref(), "--stages ")
+    }
+
+    /// The same, for an argument that errors call so (with a space behind it, or nothing).
+    pub fn load_for(name_or_path: &OsStr, option: &str) -> anyhow::Result<StageFile> {
         if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
-            return Ok(StageFile::parse(text, name)?);
+            return Ok(StageFile::read(text, name, true)?);
         }
         let shown = text_of(name_or_path);
         let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
         let path = Path::new(name_or_path);
         let metadata = std::fs::metadata(path).with_context(|| {
-            format!("--stages {shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
+            format!("{option}{shown}: neither a stage file nor the name of one{}", hint(&shown, &names))
         })?;
         // Asked before the open, which would wait for the writer of a FIFO.
         if !metadata.is_file() {
             anyhow::bail!(
-                "--stages {shown}: not a file; expected a stage file or the name of one ({})",
+                "{option}{shown}: not a file; expected a stage file or the name of one ({})",
                 names.join(", ")
             );
         }
         let mut bytes = Vec::new();
         std::fs::File::open(path)
             .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
-            .with_context(|| format!("--stages {shown}"))?;
+            .with_context(|| format!("{option}{shown}"))?;
         if bytes.len() as u64 > LARGEST_FILE {
-            anyhow::bail!("--stages {shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
+            anyhow::bail!("{option}{shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
         }
         match std::str::from_utf8(&bytes) {
             Ok(text) => Ok(StageFile::parse(text, &shown)?),
             Err(error) => {
                 let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-                let reader = Reader { text: good, origin: &shown };
+                let reader = Reader { text: good, origin: &shown, is_bundled: false, vars: None };
                 Err(reader.error(good.len()..good.len(), "not UTF-8 from here on; a stage file is TOML").into())
             }
         }
@@ -136,14 +232,28 @@ impl StageFile {
     pub fn embedded() -> Vec<StageFile> {
         EMBEDDED
             .iter()
-            .map(|(name, text)| StageFile::parse(text, name).expect("a unit test parses each embedded file"))
+            .map(|(name, text)| StageFile::read(text, name, true).expect("a unit test parses each embedded file"))
             .collect()
     }
 
+    /// The text of an embedded file.
+    ///
+    /// # Errors
+    /// There is none of that name; those that there are are named.
+    pub fn embedded_text(name: &str) -> anyhow::Result<&'static str> {
+        let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        match EMBEDDED.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Ok(text),
+            None => anyhow::bail!("{}: no bundled stage file has that name{}", text_of(name), hint(name, &names)),
+        }
+    }
+
     /// Adds a one-off stage from the command line, `NAME=KIND:ARGUMENT` (`loaded=log:REGEX`, `half=residency:50%`,
-    /// `mapped=mapping:all`, `done=exit:0`, `warm=notify`). A stage of that name is replaced where it stands.
+    /// `mapped=mapping:all`, `done=exit:0`, `up=http:URL`, `up=tcp:HOST:PORT`, `up=unix:PATH`, `written=file:PATH`,
+    /// `spoke=first_output:line`, `settled=quiet:2s`, `freed=unmap:50%`, `warm=notify`). A stage of that name is replaced
+    /// where it stands.
     pub fn add_one_off(&mut self, text: &str) -> Result<(), StageError> {
-        let reader = Reader { text, origin: "--stage" };
+        let reader = Reader { text, origin: "--stage", is_bundled: false, vars: Some(self.vars.clone()) };
         let Some((name, definition)) = text.split_once('=') else {
             return Err(reader.error(0..0, "expected NAME=KIND:ARGUMENT, as in 'loaded=log:weights loaded'"));
         };
@@ -158,7 +268,7 @@ impl StageFile {
         let when = match (kind, argument) {
             ("log", Some(pattern)) => Some(Condition::Log(LogLine {
                 pattern: Pattern::new(pattern).map_err(|problem| reader.error(at_argument(), problem))?,
-                count: 1,
+                count: Count::Number(1),
                 stream: None,
             })),
             ("log", None) => return Err(reader.error(at_argument(), "expected a regular expression: NAME=log:REGEX")),
@@ -176,21 +286,60 @@ impl StageFile {
             )),
             ("notify", None | Some("")) => None,
             ("notify", Some(_)) => return Err(reader.error(at_argument(), "`notify` has no argument: NAME=notify")),
-            (kind, _) if NOT_YET.contains(&kind) => {
-                return Err(reader.error(start..start, not_available(kind)));
+            (kind @ ("http" | "tcp" | "unix" | "file" | "first_output" | "unmap" | "quiet"), Some(argument)) => {
+                Some(reader.asked_by_text(kind, argument, at_argument())?)
+            }
+            ("first_output", None) => Some(reader.asked_by_text(kind, "byte", at_argument())?),
+            (kind @ ("http" | "tcp" | "unix" | "file" | "unmap" | "quiet"), None) => {
+                let example = match kind {
+                    "http" => "http:http://127.0.0.1:8000/health",
+                    "tcp" => "tcp:127.0.0.1:8000",
+                    "quiet" => "quiet:2s",
+                    "unmap" => "unmap:50%",
+                    _ => return Err(reader.error(at_argument(), format!("expected a path: NAME={kind}:PATH"))),
+                };
+                return Err(reader.error(at_argument(), format!("expected an argument, as in 'NAME={example}'")));
+            }
+            ("device" | "anon", _) => {
+                let problem = format!("`{kind}` takes two figures, and so stands in a stage file only");
+                return Err(reader.error(start..start, problem));
             }
             (kind, _) => {
-                let kinds = ["log", "mapping", "residency", "exit", "notify"];
+                let kinds = [
+                    "log",
+                    "mapping",
+                    "residency",
+                    "exit",
+                    "http",
+                    "tcp",
+                    "unix",
+                    "file",
+                    "first_output",
+                    "unmap",
+                    "quiet",
+                    "notify",
+                ];
                 let problem = format!("unknown kind `{kind}`{}", hint(kind, &kinds));
                 return Err(reader.error(start..start, problem));
             }
         };
-        let definition = Definition { name: name.to_string(), after: Vec::new(), when };
+        let definition = Definition { name: name.to_string(), after: Vec::new(), begin: None, when };
         match self.stages.iter_mut().find(|stage| stage.name == name) {
             Some(stage) => *stage = definition,
             None => self.stages.push(definition),
         }
         Ok(())
+    }
+
+    /// Adds the stage `representative_work`, which is reached when all of these requests are accepted, after
+    /// `first_response` where the file has that.
+    pub fn add_work(&mut self, work: Work) {
+        const NAME: &str = "representative_work";
+        let after = self.stage("first_response").map(|stage| stage.name.clone());
+        let when = Some(Condition::Work(work));
+        let definition = Definition { name: NAME.to_string(), after: after.into_iter().collect(), begin: None, when };
+        self.stages.retain(|stage| stage.name != NAME);
+        self.stages.push(definition);
     }
 
     /// Whether an exec with this command line is of this family: one of the `argv` phrases stands in it, word by word.
@@ -210,8 +359,12 @@ impl StageFile {
     /// SHA-256 of the normalised form, in hexadecimal. The form is JSON without spaces, its keys in the order of the
     /// fields above, with every default written out and each pattern as it was given.
     pub fn digest(&self) -> String {
-        let normalised = serde_json::to_vec(self).expect("names, numbers and text always serialise");
-        Sha256::digest(&normalised).iter().map(|byte| format!("{byte:02x}")).collect()
+        digest_of(self)
+    }
+
+    /// The digest of each stage's own definition.
+    pub fn digests(&self) -> BTreeMap<String, String> {
+        self.stages.iter().map(|stage| (stage.name.clone(), stage.digest())).collect()
     }
 
     /// The definition of a stage.
@@ -220,16 +373,14 @@ impl StageFile {
     }
 }
 
-fn not_available(condition: &str) -> String {
-    format!(
-        "condition `{condition}` is not available in this version; a stage without a condition is reached by notification"
-    )
-}
-
 /// The text being read, for errors that say where.
 struct Reader<'t> {
     text: &'t str,
     origin: &'t str,
+    /// It is one of the program's own.
+    is_bundled: bool,
+    /// The variables that may stand in a condition; any, where they are not known yet.
+    vars: Option<BTreeMap<String, Variable>>,
 }
 
 type Fields<'a> = BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>;
@@ -285,6 +436,10 @@ impl Reader<'_> {
         self.array(value, what)?.iter().map(|item| self.text(item, what).map(str::to_string)).collect()
     }
 
+    fn pattern_of(&self, text: &str) -> Result<Pattern, String> {
+        if self.is_bundled { Ok(Pattern::known(text)) } else { Pattern::new(text) }
+    }
+
     fn whole(&self, value: &Spanned<DeValue>, what: &str) -> Result<i64, StageError> {
         let number = value.get_ref().as_integer().ok_or_else(|| self.wrong(value, what, "a whole number"))?;
         i64::from_str_radix(&number.as_str().replace('_', ""), number.radix())
@@ -309,7 +464,7 @@ impl Reader<'_> {
         fields.get(key).ok_or_else(|| self.error(of, format!("`{key}` is missing")))
     }
 
-    fn stage_file<'a>(&self, table: &'a Spanned<DeTable<'a>>) -> Result<StageFile, StageError> {
+    fn stage_file<'a>(&mut self, table: &'a Spanned<DeTable<'a>>) -> Result<StageFile, StageError> {
         let keys = ["name", "about", "status", "argv", "until", "vars", "state", "stage"];
         let fields = self.fields(table.get_ref(), &keys)?;
         let name = self.required(&fields, "name", 0..0)?;
@@ -326,21 +481,18 @@ impl Reader<'_> {
         if let Some(value) = fields.get("argv").filter(|_| argv.iter().any(|phrase| phrase.trim().is_empty())) {
             return Err(self.error(value.span(), "`argv`: an empty phrase would fit every command"));
         }
-        let mut vars = BTreeMap::new();
         if let Some(value) = fields.get("vars") {
+            let mut vars = BTreeMap::new();
             for (key, value) in self.table(value, "vars")?.iter() {
                 let name = self.name(key.get_ref(), key.span())?;
-                let fields = self.fields(self.table(value, &name)?, &["flag", "default"])?;
-                let text = |key| {
-                    self.required(&fields, key, value.span())
-                        .and_then(|value| self.text(value, key).map(str::to_string))
-                };
-                vars.insert(name, Variable { flag: text("flag")?, default: text("default")? });
+                vars.insert(name.clone(), self.variable(value, &name)?);
             }
+            self.vars = Some(vars);
         }
         let state = self.texts(fields.get("state"), "state")?;
         let stages = self.stages(self.required(&fields, "stage", 0..0)?)?;
         let until = fields.get("until").map(|value| self.stage_name(value, "until", &stages)).transpose()?;
+        let vars = self.vars.take().unwrap_or_default();
         Ok(StageFile { name, about, status: status.to_string(), argv, until, vars, state, stages })
     }
 
@@ -359,10 +511,7 @@ impl Reader<'_> {
         let mut orders = Vec::new();
         for stage in self.array(value, "stage")? {
             let table = self.table(stage, "stage")?;
-            if let Some((key, _)) = table.iter().find(|(key, _)| key.get_ref() == "begin") {
-                return Err(self.error(key.span(), "spans (`begin`) are not available in this version"));
-            }
-            let fields = self.fields(table, &["name", "when", "after"])?;
+            let fields = self.fields(table, &["name", "begin", "when", "after"])?;
             let name = self.required(&fields, "name", stage.span())?;
             let span = name.span();
             let name = self.name(self.text(name, "name")?, span.clone())?;
@@ -370,8 +519,12 @@ impl Reader<'_> {
                 return Err(self.error(span, format!("stage `{name}` is defined twice")));
             }
             let when = fields.get("when").map(|value| self.condition(value, 0)).transpose()?;
+            let begin = fields.get("begin").map(|value| self.condition(value, 0)).transpose()?;
+            if let (Some(value), None) = (fields.get("begin"), &when) {
+                return Err(self.error(value.span(), "`begin` without `when`: a span has an end too"));
+            }
             orders.push(fields.get("after").copied());
-            stages.push(Definition { name, after: Vec::new(), when });
+            stages.push(Definition { name, after: Vec::new(), begin, when });
         }
         if stages.is_empty() {
             return Err(self.error(value.span(), "a stage file needs at least one `[[stage]]`"));
@@ -398,9 +551,6 @@ impl Reader<'_> {
             return Err(self.error(value.span(), format!("conditions are nested deeper than {DEEPEST}")));
         }
         let table = self.table(value, "when")?;
-        if let Some((key, _)) = table.iter().find(|(key, _)| NOT_YET.contains(&key.get_ref().as_ref())) {
-            return Err(self.error(key.span(), not_available(key.get_ref())));
-        }
         let known: Vec<&str> = CONDITIONS.iter().copied().chain(["count", "stream"]).collect();
         let fields = self.fields(table, &known)?;
         let mut kinds = CONDITIONS.iter().filter(|kind| fields.contains_key(*kind));
@@ -409,43 +559,44 @@ impl Reader<'_> {
                 format!("a condition has exactly one of {}; join several with `all` or `any`", list(CONDITIONS));
             return Err(self.error(value.span(), problem));
         };
-        if *kind != "log"
-            && let Some((key, _)) = table.iter().find(|(key, _)| matches!(key.get_ref().as_ref(), "count" | "stream"))
-        {
-            return Err(self.error(key.span(), format!("`{}` belongs to a `log` condition", key.get_ref())));
+        let foreign = |key: &str| match key {
+            "count" => (*kind != "log").then_some("a `log` condition"),
+            "stream" => (!matches!(*kind, "log" | "first_output")).then_some("a `log` or `first_output` condition"),
+            _ => None,
+        };
+        if let Some((key, of)) = table.iter().find_map(|(key, _)| Some((key, foreign(key.get_ref())?))) {
+            return Err(self.error(key.span(), format!("`{}` belongs to {of}", key.get_ref())));
         }
+        let stream = match fields.get("stream") {
+            None => None,
+            Some(value) => match self.text(value, "stream")? {
+                "stdout" => Some(Stream::Stdout),
+                "stderr" => Some(Stream::Stderr),
+                _ => return Err(self.error(value.span(), "`stream`: expected \"stdout\" or \"stderr\"")),
+            },
+        };
         let value = fields[kind];
         let at_value = |problem: String| self.error(value.span(), format!("`{kind}`: {problem}"));
         Ok(match *kind {
             "mapping" => Condition::Mapping(self.text(value, kind)?.parse().map_err(at_value)?),
             "log" => Condition::Log(LogLine {
-                pattern: Pattern::new(self.text(value, kind)?).map_err(at_value)?,
-                count: match fields.get("count") {
-                    None => 1,
-                    Some(value) => match self.whole(value, "count")? {
-                        count @ 1.. => count as u64,
-                        _ => return Err(self.error(value.span(), "`count`: expected at least 1")),
-                    },
-                },
-                stream: match fields.get("stream") {
-                    None => None,
-                    Some(value) => match self.text(value, "stream")? {
-                        "stdout" => Some(Stream::Stdout),
-                        "stderr" => Some(Stream::Stderr),
-                        _ => return Err(self.error(value.span(), "`stream`: expected \"stdout\" or \"stderr\"")),
-                    },
-                },
+                pattern: self.pattern_of(self.text(value, kind)?).map_err(at_value)?,
+                count: fields.get("count").map_or(Ok(Count::Number(1)), |value| self.count(value))?,
+                stream,
             }),
-            "residency" => Condition::Residency(
-                match value.get_ref() {
-                    DeValue::String(text) => text.parse::<Share>(),
-                    // The digits as they were written: a binary float would not be the share that was meant.
-                    DeValue::Float(number) => number.as_str().replace('_', "").parse(),
-                    DeValue::Integer(number) => number.as_str().parse(),
-                    _ => return Err(self.wrong(value, kind, "a share (\"99%\", or a number up to 1)")),
-                }
-                .map_err(at_value)?,
-            ),
+            "residency" => Condition::Residency(self.share(value, kind)?),
+            "unmap" => Condition::Unmap(self.share(value, kind)?),
+            "first_output" => Condition::FirstOutput(FirstOutput {
+                what: self.text(value, kind)?.parse().map_err(at_value)?,
+                stream: stream.unwrap_or(Stream::Stdout),
+            }),
+            "http" => Condition::Http(Box::new(self.http(value)?)),
+            "tcp" => Condition::Tcp(self.tcp(value)?),
+            "unix" => Condition::Unix(self.unix(value)?),
+            "file" => Condition::File(self.file(value)?),
+            "quiet" => Condition::Quiet(self.quiet(value)?),
+            "device" => Condition::Device(self.device(value)?),
+            "anon" => Condition::Anon(self.anon(value)?),
             "exit" => Condition::Exit(match value.get_ref() {
                 DeValue::Integer(_) => self.whole(value, kind)?.to_string().parse().map_err(at_value)?,
                 _ => self.text(value, kind)?.parse().map_err(at_value)?,
@@ -461,6 +612,8 @@ impl Reader<'_> {
         })
     }
 }
+
+mod asked;
 
 /// Whether following `after` from a stage leads back to it.
 fn waits_for_itself(stages: &[Definition], index: usize) -> bool {
@@ -534,6 +687,7 @@ mod tests {
             assert_eq!(*name, file.name);
             assert!(!file.about.is_empty());
             assert_eq!(StageFile::load(name).unwrap(), *file);
+            assert_eq!(StageFile::parse(StageFile::embedded_text(name).unwrap(), name).unwrap(), *file, "all compile");
             let again: StageFile = serde_json::from_str(&serde_json::to_string(file).unwrap()).unwrap();
             assert_eq!(again, *file);
             assert_eq!(again.digest(), file.digest());
@@ -550,10 +704,120 @@ mod tests {
         let Condition::Log(log) = condition("{ log = 'took (?<s>[0-9.]+) s', count = 2, stream = 'stderr' }") else {
             panic!("not a log condition");
         };
-        assert_eq!((log.count, log.stream), (2, Some(Stream::Stderr)));
+        assert_eq!((log.count, log.stream), (Count::Number(2), Some(Stream::Stderr)));
         let nested = condition("{ all = [ { any = [ { mapping = 'any' }, { log = 'x' } ] }, { exit = 0 } ] }");
         let Condition::All(parts) = nested else { panic!("not all") };
         assert!(matches!(&parts[0], Condition::Any(parts) if parts.len() == 2));
+    }
+
+    #[test]
+    fn what_has_to_be_asked_is_read_with_every_default() {
+        let text = r#"
+name = "t"
+vars = { port = { flag = ["--port", "-p"], env = "PORT", default = "8000" }, ranks = { flag = "--tp", default = "1" } }
+[[stage]]
+name = "answered"
+[stage.when.http]
+url = "http://127.0.0.1:{port}/v1/completions"
+json = { prompt = "hi", max_tokens = 1, temperature = 0.0, stop = ["{port}"] }
+headers = { X-Request = "stagemark {port}" }
+status = [201, 200]
+response_headers = { Content-Type = "json" }
+body = '"text"'
+exists = "/choices/0"
+equals = { "/done" = true }
+ca = "ca.pem"
+timeout = "1 min"
+poll = "50 ms"
+[[stage]]
+name = "span"
+begin = { tcp = "localhost:{port}" }
+when = { all = [ { unix = "@x" }, { file = { path = "a", matches = "b" } }, { first_output = "line", stream = "stderr" } ] }
+[[stage]]
+name = "rest"
+when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB", still = "200 ms" } },
+                 { log = "x", count = "{ranks}" }, { anon = { rise = "50%", still = "200 ms" } },
+                 { quiet = { time = "1s", of = "reads" } } ] }
+"#;
+        let file = StageFile::parse(text, "t.toml").unwrap();
+        let Some(Condition::Http(http)) = &file.stages[0].when else { panic!("not http") };
+        assert_eq!((http.method.as_str(), &http.accept.status[..]), ("POST", &[200, 201][..]));
+        assert_eq!(
+            (http.connect_timeout_ns, http.timeout_ns, http.poll_ns),
+            (1_000_000_000, 60_000_000_000, 50_000_000)
+        );
+        assert_eq!(http.accept.headers.keys().collect::<Vec<_>>(), ["content-type"]);
+        let normalised = serde_json::to_value(&file).unwrap();
+        let body = &normalised["stage"][0]["when"]["http"]["body"]["json"];
+        assert_eq!(body["temperature"], 0.0);
+        assert_eq!(normalised["stage"][1]["begin"]["tcp"]["poll_ns"], 100_000_000);
+        assert_eq!(normalised["stage"][2]["when"]["any"][1]["quiet"]["time_ns"], 2_000_000_000u64);
+        let again: StageFile = serde_json::from_value(normalised).unwrap();
+        assert_eq!(again, file);
+        assert_eq!(again.digests(), file.digests());
+        assert_eq!(file.stages[1].conditions().flat_map(Condition::leaves).count(), 4);
+        let names: Vec<_> = file.stages[2].when.as_ref().unwrap().names().into_iter().collect();
+        assert_eq!(names, ["ranks"]);
+        let plain = condition("{ http = 'http://h/' }");
+        assert_eq!(plain, condition("{ http = { url = 'http://h/', method = 'GET', status = 200, poll = '0.1 s' } }"));
+        assert_ne!(plain.digest(), condition("{ http = 'http://h/x' }").digest());
+    }
+
+    #[test]
+    fn a_workload_is_a_request_a_line() {
+        let text = "{\"url\": \"http://127.0.0.1:{port}/a\", \"json\": {\"n\": null}, \"body\": \"x\", \"id\": \"long\"}\n\n\
+                    {\"url\": \"http://127.0.0.1/b\", \"status\": [200, 204], \"equals\": {\"/a\": null}, \"timeout\": \"5 s\"}\n";
+        let work = Work::parse(text, "w.jsonl", 3).unwrap();
+        assert_eq!((work.requests, work.concurrency, work.file_digest.len()), (2, 3, 64));
+        let names: Vec<&str> = work.each.iter().map(|(id, _)| id.as_str()).collect();
+        assert_eq!(names, ["long", "2"]);
+        let (long, other) = (&work.each[0].1, &work.each[1].1);
+        assert_eq!((long.method.as_str(), other.method.as_str(), other.timeout_ns), ("POST", "GET", 5_000_000_000));
+        assert_eq!(other.accept.equals["/a"], serde_json::Value::Null);
+        let mut file = StageFile::parse(WHOLE, "w").unwrap();
+        file.add_work(work.clone());
+        file.add_work(work);
+        let stage = file.stages.last().unwrap();
+        assert_eq!(
+            (stage.name.as_str(), &stage.after[..]),
+            ("representative_work", &["first_response".to_string()][..])
+        );
+        let names = stage.when.as_ref().unwrap().names();
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["port"]);
+        let again: StageFile = serde_json::from_str(&serde_json::to_string(&file).unwrap()).unwrap();
+        assert_eq!(again.digest(), file.digest());
+        for (text, wrong) in [
+            ("", "w:1:1: no request"),
+            ("{\"url\": \"http://h\"}\n{", "w:2:1: "),
+            ("[]", "w:1:1: "),
+            ("{\"url\": 1}", "`url`: expected text"),
+            ("{\"url\": \"http://h\", \"stauts\": 1}", "did you mean `status`?"),
+            ("{\"url\": \"http://h\", \"json\": 1, \"method\": \"GET\"}", "a request with a body"),
+            ("{\"url\": \"http://h\", \"equals\": 1}", "`equals`: expected an object"),
+            ("{\"url\": \"http://h\", \"id\": []}", "`id`: expected"),
+        ] {
+            let error = Work::parse(text, "w", 1).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{text:?} gave {error}");
+        }
+    }
+
+    #[test]
+    fn a_variable_is_found_in_its_spellings() {
+        let port = Variable { flag: vec!["--port".into(), "-p".into()], env: vec![], default: "1".into() };
+        let value = |line: &str| port.in_argv(&line.split(' ').map(str::to_string).collect::<Vec<_>>());
+        assert_eq!(value("serve --port 80 x").as_deref(), Some("80"));
+        assert_eq!(value("serve --port=81").as_deref(), Some("81"));
+        assert_eq!(value("serve -p 82").as_deref(), Some("82"));
+        assert_eq!(value("serve -p 82 --port=83").as_deref(), Some("83"), "the last one counts");
+        for none in ["serve", "serve --port", "serve --port --x", "serve --ports 1", "serve --port=", "--port 80"] {
+            assert_eq!(value(none), None, "{none}");
+        }
+        let old: Variable = serde_json::from_str(r#"{"flag":"--port","default":"1"}"#).unwrap();
+        assert_eq!(old.flag, ["--port"]);
+        let with = |vars: &str| problem(&format!("name='t'\nvars = {{ v = {vars} }}\n[[stage]]\nname='s'"));
+        assert!(with("{ default = '1' }").contains("needs a `flag` or an `env`"));
+        assert!(with("{ env = 'HF_TOKEN', default = '' }").contains("sounds like a secret"));
+        assert!(with("{ flag = '', default = '' }").contains("empty"));
     }
 
     #[test]
@@ -586,22 +850,59 @@ mod tests {
             assert!(problem(text).contains(expected), "{text:?} gave {}", problem(text));
         }
         let cases = [
-            ("when = { http = { url = 'x' } }", "t.toml:4:10: condition `http` is not available in this version"),
-            ("when = { tcp = 1 }", "condition `tcp` is not available"),
-            ("when = { all = [ { device = {} } ] }", "t.toml:4:20: condition `device` is not available"),
+            ("when = { http = { url = 'x' } }", "t.toml:4:25: `url`: expected http://… or https://…"),
+            ("when = { http = { method = 'GET' } }", "`url` is missing"),
+            ("when = { http = 'http://u:p@h/' }", "`url`: a password stands in no file"),
+            ("when = { http = 'http://h:{port}/' }", "`url`: there is no variable `port` in `vars`"),
+            ("when = { http = 'http://h/ x' }", "`url`: white space"),
+            ("when = { http = { url = 'http://h', method = 'get' } }", "`method`: unknown; expected `GET`"),
+            ("when = { http = { url = 'http://h', method = 'GET', json = 1 } }", "`method`: a request with a body"),
+            ("when = { http = { url = 'http://h', json = 1, body_file = 'x' } }", "either `json` or `body_file`"),
+            ("when = { http = { url = 'http://h', json = 2020-01-01 } }", "JSON has no dates"),
+            ("when = { http = { url = 'http://h', json = nan } }", "no number that JSON has"),
+            ("when = { http = { url = 'http://h', headers = { Authorization = 'Bearer x' } } }", "--header-env"),
+            ("when = { http = { url = 'http://h', headers = { 'a b' = 'x' } } }", "not the name of a header"),
+            ("when = { http = { url = 'http://h', status = 99 } }", "`status`: expected 100 to 599"),
+            ("when = { http = { url = 'http://h', status = [] } }", "`status`: none"),
+            ("when = { http = { url = 'http://h', body = '(' } }", "`body`: "),
+            ("when = { http = { url = 'http://h', exists = 'a' } }", "a JSON pointer begins with `/`"),
+            ("when = { http = { url = 'http://h', equals = { a = 1 } } }", "a JSON pointer begins with `/`"),
+            ("when = { http = { url = 'http://h', poll = '1 ms' } }", "`poll`: from 10 ms to 1 h"),
+            ("when = { http = { url = 'http://h', timeout = 5 } }", "`timeout`: expected text"),
+            ("when = { http = { url = 'http://h', tiemout = '5 s' } }", "did you mean `timeout`?"),
+            ("when = { tcp = 1 }", "`tcp`: expected a table"),
+            ("when = { tcp = 'localhost' }", "`tcp`: expected HOST:PORT"),
+            ("when = { tcp = 'localhost:99999' }", "`tcp`: expected HOST:PORT"),
+            ("when = { unix = '' }", "`path` is empty"),
+            ("when = { file = { path = 'x', matches = '(' } }", "`matches`: "),
+            ("when = { first_output = 'word' }", "t.toml:4:25: `first_output`: expected \"byte\" or \"line\""),
+            ("when = { unmap = '0%' }", "`unmap`: "),
+            ("when = { quiet = '2' }", "`time`: expected a time"),
+            ("when = { quiet = { time = '2 s', of = 'writes' } }", "`of`: expected"),
+            ("when = { all = [ { device = {} } ] }", "t.toml:4:29: `rise` is missing"),
+            ("when = { device = { rise = '64 MiB', still = '1 ms' } }", "`still`: from 10 ms"),
+            ("when = { anon = { rise = '64 MiB', still = '1 s' } }", "`rise`: expected a share"),
+            ("when = { anon = { rise = '50%' } }", "`still` is missing"),
+            ("when = { device = { rise = '64 mb', still = '1 s' } }", "`rise`: expected a size"),
+            ("when = { log = 'x', count = '{ranks}' }", "`count`: there is no variable `ranks`"),
+            ("when = { log = 'x', count = 'two' }", "`count`: with the variables' defaults it is no number"),
             ("when = { maping = 'any' }", "unknown key `maping`; did you mean `mapping`?"),
             ("when = { mapping = 'some' }", "t.toml:4:20: `mapping`: expected \"any\" or \"all\""),
             ("when = { log = '(' }", "t.toml:4:16: `log`: "),
             ("when = { log = 'x', count = 0 }", "t.toml:4:29: `count`: expected at least 1"),
             ("when = { log = 'x', stream = 'out' }", "`stream`: expected"),
             ("when = { mapping = 'any', count = 2 }", "`count` belongs to a `log` condition"),
+            (
+                "when = { mapping = 'any', stream = 'stderr' }",
+                "`stream` belongs to a `log` or `first_output` condition",
+            ),
             ("when = { mapping = 'any', log = 'x' }", "exactly one of"),
             ("when = {}", "exactly one of"),
             ("when = { all = [] }", "`all` of nothing"),
             ("when = { residency = '0%' }", "`residency`: "),
             ("when = { residency = 1.5 }", "`residency`: "),
             ("when = { exit = 256 }", "`exit`: "),
-            ("begin = {}", "spans"),
+            ("begin = { log = 'x' }", "`begin` without `when`"),
             ("after = ['s']", "stage `s` would wait for itself"),
             ("after = ['t']", "there is no stage `t`"),
         ];
@@ -667,7 +968,24 @@ mod tests {
         file.add_one_off("loaded=residency:50%").unwrap();
         assert_eq!(file.stages.len(), before + 1);
         assert_eq!(file.stage("loaded").unwrap().when, Some(Condition::Residency("50%".parse().unwrap())));
-        for good in ["a=mapping", "a=mapping:all", "a=exit", "a=exit:3", "a=notify"] {
+        let good = [
+            "a=mapping",
+            "a=mapping:all",
+            "a=exit",
+            "a=exit:3",
+            "a=notify",
+            "a=http:http://127.0.0.1:8000/health",
+            "a=tcp:localhost:80",
+            "a=tcp:[::1]:80",
+            "a=unix:/run/x.sock",
+            "a=unix:@abstract",
+            "a=file:out/done",
+            "a=first_output",
+            "a=first_output:line",
+            "a=unmap:50%",
+            "a=quiet:1.5s",
+        ];
+        for good in good {
             file.add_one_off(good).unwrap();
         }
         let cases = [
@@ -679,7 +997,14 @@ mod tests {
             ("a=residency", "expected a share"),
             ("a=residency:half", "--stage:1:13: "),
             ("a=mapping:some", "expected \"any\" or \"all\""),
-            ("a=http:x", "condition `http` is not available"),
+            ("a=http:x", "--stage:1:8: `url`: expected http://"),
+            ("a=http:http://127.0.0.1:{port}/", "there is no variable `port`"),
+            ("a=http", "expected an argument, as in 'NAME=http:http://"),
+            ("a=tcp:x", "expected HOST:PORT"),
+            ("a=file", "expected a path: NAME=file:PATH"),
+            ("a=unix:", "`unix` is empty"),
+            ("a=quiet:soon", "expected a time"),
+            ("a=device:1", "stands in a stage file only"),
             ("a=notify:x", "`notify` has no argument"),
         ];
         for (text, expected) in cases {
@@ -709,12 +1034,18 @@ when = { log = 'Loading weights took (?<reported_seconds>[0-9.]+) seconds', coun
 [[stage]]
 name = "first_response"
 when = { any = [ { log = '200 OK' }, { residency = 0.999, }, { all = [ { exit = 0 }, { exit = "any" } ] } ] }
+
+[[stage]]
+name = "answered"
+begin = { quiet = { time = "1 s", of = ["reads"] } }
+when = { http = { url = "http://127.0.0.1:{port}/x", json = { a = [1, { b = 0.5 }] }, equals = { "/a" = 1 }, poll = "1 s" } }
 "#;
 
     #[test]
     fn the_whole_form_is_read() {
         let file = StageFile::parse(WHOLE, "vllm.toml").unwrap();
-        assert_eq!(file.vars["port"], Variable { flag: "--port".into(), default: "8000".into() });
+        let port = Variable { flag: vec!["--port".into()], env: Vec::new(), default: "8000".into() };
+        assert_eq!(file.vars["port"], port);
         assert_eq!(file.state.len(), 2);
         assert_eq!((file.until.as_deref(), file.status.as_str()), (Some("first_response"), "verified"));
         assert_eq!(file.stages[1].after, ["mapping_available"]);

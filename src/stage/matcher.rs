@@ -3,13 +3,14 @@
 //! Refuses to look at anything itself, the clock included: what it is fed is all it knows, so the same sequence gives
 //! the same marks.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::condition::{Condition, ExitIs, LogLine, Mapped};
+use super::asked::Values;
+use super::condition::{Condition, ExitIs, FirstIs, FirstOutput, LogLine, Mapped};
 use super::file::StageFile;
+use super::measured::{Before, Growing, Look, Moment, Still, Unmapping};
 use crate::clock::At;
-use crate::event::{ArtifactId, Event, Evidence, Mark, Stream, What, text_of};
-use crate::metric::Metric;
+use crate::event::{ArtifactId, Event, Evidence, Mark, Pid, Probe, Stream, What, text_of};
 use crate::sample::Sample;
 use crate::watch::Line;
 
@@ -24,6 +25,9 @@ const KEPT_BYTES: usize = 32 << 20;
 
 /// Stages that no stage file knows are marked when a notification names them, up to this many of them.
 const MOST_UNKNOWN_STAGES: usize = 256;
+
+/// Variables of environments that are remembered.
+const MOST_VARIABLES: usize = 1024;
 
 /// Matching lines remembered for a stage that still waits for others (`after`).
 const PENDING_LINES: usize = 64;
@@ -41,6 +45,20 @@ pub struct Matcher {
     chosen: bool,
     following: Following,
     kept: Kept,
+    /// Variables of the environments of processes, as far as they were told of.
+    environment: BTreeMap<(Pid, String), String>,
+    changes: u64,
+}
+
+/// A condition that has to be asked now: nothing else can show that its stage is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub stage: String,
+    /// Which of the stage's conditions it is, from 0.
+    pub part: usize,
+    pub condition: Condition,
+    /// The stage file's variables.
+    pub values: Values,
 }
 
 impl Matcher {
@@ -51,7 +69,43 @@ impl Matcher {
     pub fn new(candidates: Vec<StageFile>) -> Matcher {
         let followed = candidates.len().checked_sub(1).expect("a matcher has a stage file to follow");
         let following = Following::new(&candidates[followed]);
-        Matcher { chosen: candidates.len() == 1, candidates, followed, following, kept: Kept::default() }
+        Matcher {
+            chosen: candidates.len() == 1,
+            candidates,
+            followed,
+            following,
+            kept: Kept::default(),
+            environment: BTreeMap::new(),
+            changes: 0,
+        }
+    }
+
+    /// A number that is another one whenever [`Matcher::wanted`] may be.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// What has to be asked now, of the stages that are open and not reached.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        self.following.wanted()
+    }
+
+    /// The values of the variables, as far as they are known: none is before a program that the file fits runs.
+    pub fn values(&self) -> &Values {
+        &self.following.values
+    }
+
+    /// The variables of a process's environment that matter, if it runs with this command line: they are to be fed as
+    /// [`What::Environment`] before the exec is.
+    pub fn environment_of(&self, argv: &[String]) -> Vec<String> {
+        let file = match self.candidates.iter().find(|candidate| candidate.fits(argv)) {
+            Some(candidate) if !self.chosen => candidate,
+            _ => self.stages(),
+        };
+        match file.argv.is_empty() || file.fits(argv) {
+            true => file.vars.values().flat_map(|variable| variable.env.iter().cloned()).collect(),
+            false => Vec::new(),
+        }
     }
 
     /// The file that is followed now.
@@ -63,20 +117,44 @@ impl Matcher {
     pub fn event(&mut self, event: &Event) -> Vec<Event> {
         let relevant = matches!(
             event.what,
-            What::Artifact { .. } | What::Mapped { .. } | What::Notify { .. } | What::Exit { .. } | What::Exec { .. }
+            What::Artifact { .. }
+                | What::Mapped { .. }
+                | What::Opened { .. }
+                | What::Notify { .. }
+                | What::Exit { .. }
+                | What::Exec { .. }
+                | What::Probe(_)
+                | What::FirstOutput { .. }
+                | What::Environment { .. }
         );
         if !relevant {
             return Vec::new();
         }
         let mut out = Vec::new();
-        if let What::Exec { argv, .. } = &event.what {
-            self.choose(argv, event.at, &mut out);
-            return out;
+        match &event.what {
+            What::Exec { pid, argv } => {
+                self.changes += 1;
+                self.choose(*pid, argv, event.at, &mut out);
+                self.following.exec(*pid, argv, &self.environment);
+                self.following.settle(&mut out);
+                return out;
+            }
+            What::Environment { pid, name, value } => {
+                if self.environment.len() < MOST_VARIABLES {
+                    self.environment.insert((*pid, name.clone()), value.clone());
+                }
+                return out;
+            }
+            // Most attempts say "not yet", and there may be thousands of them.
+            What::Probe(Probe { accepted: false, .. }) => return out,
+            What::Probe(_) => self.changes += 1,
+            _ => {}
         }
         if !self.chosen {
             self.kept.push(Input::Event(event.clone()));
         }
         self.following.event(event, &mut out);
+        self.changes += out.len() as u64;
         out
     }
 
@@ -87,18 +165,19 @@ impl Matcher {
         }
         let mut out = Vec::new();
         self.following.line(at, uncertainty_ns, line, &mut out);
+        self.changes += out.len() as u64;
         out
     }
 
     /// Feeds a sample.
     pub fn sample(&mut self, sample: &Sample) -> Vec<Event> {
         let mut out = Vec::new();
-        if let Some(look) = Look::of(sample) {
-            if !self.chosen {
-                self.kept.push(Input::Look(look));
-            }
-            self.following.look(look, &mut out);
+        let look = Look::of(sample);
+        if !self.chosen {
+            self.kept.push(Input::Look(look));
         }
+        self.following.look(look, &mut out);
+        self.changes += out.len() as u64;
         out
     }
 
@@ -107,7 +186,7 @@ impl Matcher {
         self.following.reached(stage)
     }
 
-    fn choose(&mut self, argv: &[String], at: At, out: &mut Vec<Event>) {
+    fn choose(&mut self, pid: Pid, argv: &[String], at: At, out: &mut Vec<Event>) {
         if self.chosen {
             return;
         }
@@ -129,6 +208,7 @@ impl Matcher {
         }
         self.followed = index;
         self.following = Following::new(&self.candidates[index]);
+        self.following.exec(pid, argv, &self.environment);
         for input in kept.inputs {
             match input {
                 Input::Event(event) => self.following.event(&event, out),
@@ -173,65 +253,45 @@ impl Kept {
     }
 }
 
-/// What a sample says of residency.
-#[derive(Clone, Copy)]
-struct Look {
-    t: At,
-    payload: u64,
-    resident: u64,
-    stale_ns: u64,
-}
-
-impl Look {
-    fn of(sample: &Sample) -> Option<Look> {
-        Some(Look {
-            t: sample.t,
-            payload: sample.values.get(Metric::PayloadBytes)?,
-            resident: sample.values.get(Metric::ResidentPayloadBytes)?,
-            stale_ns: sample.values.get(Metric::ResidentStaleNs).unwrap_or(0),
-        })
-    }
-
-    /// When its oldest part was seen.
-    fn oldest(&self) -> At {
-        At(self.t.0.saturating_sub_unsigned(self.stale_ns))
-    }
-}
-
-/// A moment that lies in `[low, at]`; `low` is `None` where it has no lower bound.
-#[derive(Clone, Copy, Debug)]
-struct Moment {
-    at: At,
-    low: Option<At>,
-}
-
-impl Moment {
-    fn new(at: At, uncertainty_ns: Option<u64>) -> Moment {
-        Moment { at, low: uncertainty_ns.map(|ns| At(at.0.saturating_sub_unsigned(ns))) }
-    }
-
-    fn uncertainty_ns(&self) -> Option<u64> {
-        self.low.map(|low| self.at.0.saturating_sub(low.0).max(0).unsigned_abs())
-    }
-
-    /// The later of two. It is not before either, so the higher of the lower bounds holds for it.
-    fn later(self, other: Moment) -> Moment {
-        Moment { at: self.at.max(other.at), low: self.low.max(other.low) }
-    }
-}
-
 /// What shows that a condition holds.
 #[derive(Clone, Debug)]
 struct Proof {
     moment: Moment,
     evidence: Evidence,
     detail: String,
+    /// The sample that it is known by, where it was known only later.
+    sampled: Option<At>,
+}
+
+impl Proof {
+    fn new(moment: Moment, evidence: Evidence, detail: String) -> Proof {
+        Proof { moment, evidence, detail, sampled: None }
+    }
 }
 
 /// How far one condition has come. Mapping and exit have no state of their own: they are asked of the [`World`].
 enum Progress {
-    Log { pending: VecDeque<(Stream, Proof)>, matched: u64, met: Option<Proof> },
-    Residency { met: Option<Proof> },
+    Log {
+        pending: VecDeque<(Stream, Proof)>,
+        matched: u64,
+        met: Option<Proof>,
+    },
+    /// Of one that an event or a sample by itself decides.
+    Once {
+        met: Option<Proof>,
+    },
+    Unmap {
+        state: Unmapping,
+        met: Option<Proof>,
+    },
+    Still {
+        state: Still,
+        met: Option<Proof>,
+    },
+    Grown {
+        state: Growing,
+        met: Option<Proof>,
+    },
     OfTheWorld,
     Parts(Vec<Progress>),
 }
@@ -240,9 +300,29 @@ impl Progress {
     fn of(condition: &Condition) -> Progress {
         match condition {
             Condition::Log(_) => Progress::Log { pending: VecDeque::new(), matched: 0, met: None },
-            Condition::Residency(_) => Progress::Residency { met: None },
+            Condition::Unmap(_) => Progress::Unmap { state: Unmapping::default(), met: None },
+            Condition::Quiet(_) | Condition::Device(_) => Progress::Still { state: Still::default(), met: None },
+            Condition::Anon(_) => Progress::Grown { state: Growing::default(), met: None },
+            Condition::Residency(_)
+            | Condition::Http(_)
+            | Condition::Work(_)
+            | Condition::Tcp(_)
+            | Condition::Unix(_)
+            | Condition::File(_)
+            | Condition::FirstOutput(_) => Progress::Once { met: None },
             Condition::Mapping(_) | Condition::Exit(_) => Progress::OfTheWorld,
             Condition::All(parts) | Condition::Any(parts) => Progress::Parts(parts.iter().map(Progress::of).collect()),
+        }
+    }
+
+    fn met(&self) -> Option<&Proof> {
+        match self {
+            Progress::Log { met, .. }
+            | Progress::Once { met }
+            | Progress::Unmap { met, .. }
+            | Progress::Grown { met, .. }
+            | Progress::Still { met, .. } => met.as_ref(),
+            Progress::OfTheWorld | Progress::Parts(_) => None,
         }
     }
 }
@@ -255,7 +335,10 @@ struct World {
     first_mapped: Option<Proof>,
     all_mapped: Option<Proof>,
     exit: Option<(Option<i32>, Proof)>,
+    /// The last look at residency, and the time of the last look at anything.
     previous: Option<Look>,
+    looked: Option<At>,
+    before: Before,
 }
 
 impl World {
@@ -275,13 +358,41 @@ impl World {
 struct Stage {
     name: String,
     after: Vec<String>,
+    /// Of a span, what begins it, and when it did.
+    begin: Option<(Condition, Progress)>,
+    began: Option<Moment>,
     when: Option<(Condition, Progress)>,
     mark: Option<Moment>,
+}
+
+impl Stage {
+    /// The conditions that may still decide something, each with the time since which its evidence counts: `after` is
+    /// when the stages that it waits for were reached.
+    fn open(&mut self, after: Opening) -> impl Iterator<Item = (&mut Condition, &mut Progress, Opening)> {
+        let end = self.end_opening(after);
+        let live = self.mark.is_none();
+        let begin = self.begin.iter_mut().filter(move |_| live).map(move |(of, progress)| (of, progress, after));
+        let when = self.when.iter_mut().filter(move |_| live).map(move |(of, progress)| (of, progress, end));
+        begin.chain(when)
+    }
+
+    /// Since when evidence for its end counts.
+    fn end_opening(&self, after: Opening) -> Opening {
+        match (&self.begin, self.began) {
+            (None, _) => after,
+            (Some(_), None) => Opening::NotYet,
+            (Some(_), Some(began)) => after.and(began),
+        }
+    }
 }
 
 /// Matching against one stage file.
 struct Following {
     stages: Vec<Stage>,
+    file: StageFile,
+    values: Values,
+    /// Variables whose value a command line or an environment gave.
+    given: BTreeSet<String>,
     /// Stages marked that the file does not know.
     unknown: BTreeSet<String>,
     refused: bool,
@@ -293,13 +404,66 @@ impl Following {
         let stages = file.stages.iter().map(|stage| Stage {
             name: stage.name.clone(),
             after: stage.after.clone(),
-            when: stage.when.clone().map(|condition| {
-                let progress = Progress::of(&condition);
-                (condition, progress)
-            }),
+            begin: stage.begin.clone().map(followed),
+            began: None,
+            when: stage.when.clone().map(followed),
             mark: None,
         });
-        Following { stages: stages.collect(), unknown: BTreeSet::new(), refused: false, world: World::default() }
+        Following {
+            stages: stages.collect(),
+            file: file.clone(),
+            values: Values::new(),
+            given: BTreeSet::new(),
+            unknown: BTreeSet::new(),
+            refused: false,
+            world: World::default(),
+        }
+    }
+
+    /// Takes the variables from the first programs that the file fits and that say them. With the first such program
+    /// all of them are known, by their defaults at least.
+    fn exec(&mut self, pid: Pid, argv: &[String], environment: &BTreeMap<(Pid, String), String>) {
+        if !self.file.argv.is_empty() && !self.file.fits(argv) {
+            return;
+        }
+        for (name, variable) in &self.file.vars {
+            let of_environment = || variable.env.iter().find_map(|name| environment.get(&(pid, name.clone())).cloned());
+            match variable.in_argv(argv).or_else(of_environment) {
+                Some(value) if self.given.insert(name.clone()) => drop(self.values.insert(name.clone(), value)),
+                _ => drop(self.values.entry(name.clone()).or_insert_with(|| variable.default.clone())),
+            }
+        }
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        for stage in self.stages.iter().filter(|stage| stage.mark.is_none()) {
+            let after = self.opening(stage);
+            let begin = stage.begin.as_ref().filter(|_| stage.began.is_none());
+            let parts_of_begin = stage.begin.as_ref().map_or(0, |(condition, _)| condition.leaves().len());
+            let begin = begin.map(|(of, progress)| (of, progress, after, 0));
+            let end = stage.end_opening(after);
+            let when = stage.when.as_ref().map(|(of, progress)| (of, progress, end, parts_of_begin));
+            for (condition, progress, opening, first) in begin.into_iter().chain(when) {
+                if matches!(opening, Opening::NotYet) {
+                    continue;
+                }
+                let mut leaves = Vec::new();
+                unmet(condition, progress, &mut leaves);
+                wanted.extend(leaves.into_iter().enumerate().filter_map(|(index, leaf)| {
+                    let condition = leaf?;
+                    let asked = condition.is_asked();
+                    let known = condition.names().iter().all(|name| self.values.contains_key(*name));
+                    (asked && known).then(|| Wanted {
+                        stage: stage.name.clone(),
+                        part: first + index,
+                        condition: condition.clone(),
+                        values: self.values.clone(),
+                    })
+                }));
+            }
+        }
+        wanted
     }
 
     fn reached(&self, name: &str) -> bool {
@@ -320,11 +484,13 @@ impl Following {
             What::Artifact { artifact, .. } => {
                 self.world.artifacts.insert(*artifact);
             }
+            What::Opened { .. } => self.world.before.opened(moment),
             What::Mapped { pid, artifact, bytes, .. } => {
                 let world = &mut self.world;
+                world.before.opened(moment);
                 world.artifacts.insert(*artifact);
                 world.mapped.insert(*artifact);
-                let proof = |detail| Some(Proof { moment, evidence: Evidence::Mapping, detail });
+                let proof = |detail| Some(Proof::new(moment, Evidence::Mapping, detail));
                 if world.first_mapped.is_none() {
                     world.first_mapped = proof(format!("process {pid} maps {bytes} bytes of artifact {}", artifact.0));
                 }
@@ -337,7 +503,33 @@ impl Following {
             }
             What::Exit { code, signal, .. } => {
                 let detail = super::ending(*code, *signal);
-                self.world.exit = Some((*code, Proof { moment, evidence: Evidence::Exit, detail }));
+                self.world.exit = Some((*code, Proof::new(moment, Evidence::Exit, detail)));
+            }
+            What::Probe(probe) if probe.accepted => {
+                let mut detail = format!("{} at attempt {}", probe.target, probe.attempt);
+                if let Some(first) = probe.first_byte {
+                    detail.push_str(&format!(", first byte at {:.6} s", first.seconds()));
+                }
+                if let Some(bytes) = probe.bytes {
+                    detail.push_str(&format!(", {bytes} bytes"));
+                }
+                let proof = Proof::new(moment, probe.by, shortened(detail.as_bytes()));
+                for stage in self.stages.iter_mut().filter(|stage| stage.name == probe.stage) {
+                    for (condition, progress) in stage.begin.iter_mut().chain(&mut stage.when) {
+                        take_answer(condition, progress, probe, &proof);
+                    }
+                }
+            }
+            What::FirstOutput { stream } => {
+                let proof = Proof::new(moment, Evidence::Output, format!("output on {}", super::words(*stream)));
+                let openings = self.openings();
+                for (stage, opening) in self.stages.iter_mut().zip(openings) {
+                    for (condition, progress, opening) in stage.open(opening) {
+                        if !matches!(opening, Opening::NotYet) {
+                            take_output(condition, progress, FirstIs::Byte, *stream, &proof);
+                        }
+                    }
+                }
             }
             What::Notify { pid, stage, status, ready, verified } => {
                 let mut detail = match (pid, verified) {
@@ -351,7 +543,7 @@ impl Following {
                     detail.push_str(": ");
                     detail.push_str(status);
                 }
-                let proof = Proof { moment, evidence: Evidence::Notify, detail: shortened(detail.as_bytes()) };
+                let proof = Proof::new(moment, Evidence::Notify, shortened(detail.as_bytes()));
                 match stage {
                     Some(name) => self.notified(name, proof, out),
                     None if *ready && self.stages.iter().any(|stage| stage.name == "ready") => {
@@ -368,24 +560,29 @@ impl Following {
     fn line(&mut self, at: At, uncertainty_ns: Option<u64>, line: &Line, out: &mut Vec<Event>) {
         let moment = Moment::new(at, uncertainty_ns);
         let opened = self.openings();
-        for (stage, opened) in self.stages.iter_mut().zip(opened).filter(|(stage, _)| stage.mark.is_none()) {
-            if let Some((condition, progress)) = &mut stage.when {
-                match_line(condition, progress, opened, moment, line, &stage.name, out);
+        let values = &self.values;
+        for (stage, opened) in self.stages.iter_mut().zip(opened) {
+            let name = stage.name.clone();
+            for (condition, progress, opened) in stage.open(opened) {
+                match_line(condition, progress, &Fed { opening: opened, moment, line, values, stage: &name }, out);
             }
         }
         self.settle(out);
     }
 
     fn look(&mut self, look: Look, out: &mut Vec<Event>) {
-        // The share may have been reached at any time since the last look, and since the oldest part of that one.
-        let moment = Moment { at: look.t, low: self.world.previous.map(|previous| previous.oldest()) };
         let opened = self.openings();
-        for (stage, opened) in self.stages.iter_mut().zip(opened).filter(|(stage, _)| stage.mark.is_none()) {
-            if let (Some((condition, progress)), Opening::Since(_) | Opening::Always) = (&mut stage.when, opened) {
-                match_look(condition, progress, look, moment);
+        self.world.before.look(&look);
+        let world = &self.world;
+        for (stage, opened) in self.stages.iter_mut().zip(opened) {
+            for (condition, progress, opened) in stage.open(opened) {
+                match_look(condition, progress, &look, opened, world);
             }
         }
-        self.world.previous = Some(look);
+        if look.residency.is_some() {
+            self.world.previous = Some(look);
+        }
+        self.world.looked = Some(look.t);
         self.settle(out);
     }
 
@@ -395,10 +592,9 @@ impl Following {
     }
 
     fn opening(&self, stage: &Stage) -> Opening {
-        stage.after.iter().fold(Opening::Always, |opening, name| match (opening, self.mark(name)) {
-            (Opening::NotYet, _) | (_, None) => Opening::NotYet,
-            (Opening::Always, Some(mark)) => Opening::Since(mark),
-            (Opening::Since(other), Some(mark)) => Opening::Since(other.later(mark)),
+        stage.after.iter().fold(Opening::Always, |opening, name| match self.mark(name) {
+            None => Opening::NotYet,
+            Some(mark) => opening.and(mark),
         })
     }
 
@@ -407,22 +603,32 @@ impl Following {
         loop {
             let mut marked = false;
             for index in 0..self.stages.len() {
-                let opening = self.opening(&self.stages[index]);
+                let after = self.opening(&self.stages[index]);
                 let stage = &mut self.stages[index];
-                if stage.mark.is_some() || matches!(opening, Opening::NotYet) {
+                if stage.mark.is_some() {
                     continue;
                 }
+                if stage.began.is_none()
+                    && let Some((condition, progress)) = &mut stage.begin
+                    && let Some(proof) =
+                        conclude(condition, progress, after, &stage.name, &self.values, &self.world, out)
+                {
+                    stage.began = Some(proof.moment);
+                    out.push(Event {
+                        at: proof.moment.at,
+                        uncertainty_ns: proof.moment.uncertainty_ns(),
+                        what: What::Began { stage: stage.name.clone(), evidence: proof.evidence, detail: proof.detail },
+                    });
+                    marked = true;
+                }
+                let opening = stage.end_opening(after);
                 let Some((condition, progress)) = &mut stage.when else { continue };
-                if let Opening::Since(since) = opening {
-                    release_pending(condition, progress, since, &stage.name, out);
+                let reached = conclude(condition, progress, opening, &stage.name, &self.values, &self.world, out);
+                if let Some(proof) = reached {
+                    stage.mark = Some(proof.moment);
+                    out.push(marking(&stage.name, proof));
+                    marked = true;
                 }
-                let Some(mut proof) = proof(condition, progress, &self.world) else { continue };
-                if let Opening::Since(since) = opening {
-                    proof.moment = proof.moment.later(since);
-                }
-                stage.mark = Some(proof.moment);
-                out.push(marking(&stage.name, proof));
-                marked = true;
             }
             if !marked {
                 return;
@@ -458,30 +664,118 @@ enum Opening {
     NotYet,
 }
 
-fn marking(stage: &str, proof: Proof) -> Event {
-    let Proof { moment, evidence, detail } = proof;
-    let mark = Mark { stage: stage.to_string(), evidence, detail, sampled: None };
-    Event { at: moment.at, uncertainty_ns: moment.uncertainty_ns(), what: What::Mark(mark) }
+impl Opening {
+    /// Not before this either.
+    fn and(self, moment: Moment) -> Opening {
+        match self {
+            Opening::NotYet => Opening::NotYet,
+            Opening::Always => Opening::Since(moment),
+            Opening::Since(other) => Opening::Since(other.later(moment)),
+        }
+    }
 }
 
-fn match_line(
+fn followed(condition: Condition) -> (Condition, Progress) {
+    let progress = Progress::of(&condition);
+    (condition, progress)
+}
+
+/// The conditions of which this one is made, `None` in the place of those that are met.
+fn unmet<'c>(condition: &'c Condition, progress: &Progress, leaves: &mut Vec<Option<&'c Condition>>) {
+    match (condition, progress) {
+        (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
+            parts.iter().zip(progress).for_each(|(part, progress)| unmet(part, progress, leaves));
+        }
+        (leaf, progress) => leaves.push(progress.met().is_none().then_some(leaf)),
+    }
+}
+
+/// What shows that an open condition holds, not before its opening.
+fn conclude(
     condition: &Condition,
     progress: &mut Progress,
     opening: Opening,
-    moment: Moment,
-    line: &Line,
     stage: &str,
+    values: &Values,
+    world: &World,
     out: &mut Vec<Event>,
-) {
+) -> Option<Proof> {
+    match opening {
+        Opening::NotYet => None,
+        Opening::Always => proof(condition, progress, world),
+        Opening::Since(since) => {
+            release_pending(condition, progress, since, stage, values, out);
+            let mut proof = proof(condition, progress, world)?;
+            if since.at > proof.moment.at {
+                proof.sampled = None;
+            }
+            proof.moment = proof.moment.later(since);
+            Some(proof)
+        }
+    }
+}
+
+/// Takes an accepted answer, if it is one to this very condition.
+fn take_answer(condition: &Condition, progress: &mut Progress, probe: &Probe, proof: &Proof) {
+    match (condition, progress) {
+        (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
+            parts.iter().zip(progress).for_each(|(part, progress)| take_answer(part, progress, probe, proof));
+        }
+        (condition, Progress::Once { met })
+            if met.is_none() && condition.is_asked() && condition.digest() == probe.condition =>
+        {
+            *met = Some(proof.clone());
+        }
+        _ => {}
+    }
+}
+
+fn take_output(condition: &Condition, progress: &mut Progress, is: FirstIs, stream: Stream, proof: &Proof) {
+    match (condition, progress) {
+        (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
+            parts.iter().zip(progress).for_each(|(part, progress)| take_output(part, progress, is, stream, proof));
+        }
+        (Condition::FirstOutput(FirstOutput { what, stream: wanted }), Progress::Once { met })
+            if met.is_none() && *what == is && (stream == Stream::Both || stream == *wanted) =>
+        {
+            *met = Some(proof.clone());
+        }
+        _ => {}
+    }
+}
+
+fn marking(stage: &str, proof: Proof) -> Event {
+    let Proof { moment, evidence, detail, sampled } = proof;
+    let mark = Mark { stage: stage.to_string(), evidence, detail, sampled };
+    Event { at: moment.at, uncertainty_ns: moment.uncertainty_ns(), what: What::Mark(mark) }
+}
+
+/// A line, and what it is matched for.
+struct Fed<'a> {
+    opening: Opening,
+    moment: Moment,
+    line: &'a Line,
+    values: &'a Values,
+    stage: &'a str,
+}
+
+fn match_line(condition: &Condition, progress: &mut Progress, fed: &Fed, out: &mut Vec<Event>) {
+    let Fed { opening, moment, line, values, stage } = *fed;
     match (condition, progress) {
         (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
             for (part, progress) in parts.iter().zip(progress) {
-                match_line(part, progress, opening, moment, line, stage, out);
+                match_line(part, progress, fed, out);
             }
+        }
+        (Condition::FirstOutput(_), progress)
+            if !matches!(opening, Opening::NotYet) && !line.bytes.trim_ascii().is_empty() =>
+        {
+            let proof = Proof::new(moment, Evidence::Output, shortened(&line.bytes));
+            take_output(condition, progress, FirstIs::Line, line.stream, &proof);
         }
         (Condition::Log(log), Progress::Log { pending, matched, met }) if met.is_none() && log.is_on(line.stream) => {
             let Some(detail) = detail_of(log, &line.bytes) else { return };
-            let proof = Proof { moment, evidence: Evidence::Log, detail };
+            let proof = Proof::new(moment, Evidence::Log, detail);
             match opening {
                 Opening::Always => {}
                 Opening::Since(since) if moment.at >= since.at => {}
@@ -495,7 +789,7 @@ fn match_line(
                     return;
                 }
             }
-            count_line(log, matched, met, proof, line.stream, stage, out);
+            count_line(log, (matched, met), proof, line.stream, stage, values, out);
         }
         _ => {}
     }
@@ -503,15 +797,15 @@ fn match_line(
 
 fn count_line(
     log: &LogLine,
-    matched: &mut u64,
-    met: &mut Option<Proof>,
+    (matched, met): (&mut u64, &mut Option<Proof>),
     proof: Proof,
     stream: Stream,
     stage: &str,
+    values: &Values,
     out: &mut Vec<Event>,
 ) {
     *matched += 1;
-    if *matched == log.count {
+    if log.count.number(values).is_some_and(|count| *matched >= count) {
         out.push(Event {
             at: proof.moment.at,
             uncertainty_ns: proof.moment.uncertainty_ns(),
@@ -522,17 +816,24 @@ fn count_line(
 }
 
 /// Counts the lines that were seen before a stage opened and are not older than its opening.
-fn release_pending(condition: &Condition, progress: &mut Progress, since: Moment, stage: &str, out: &mut Vec<Event>) {
+fn release_pending(
+    condition: &Condition,
+    progress: &mut Progress,
+    since: Moment,
+    stage: &str,
+    values: &Values,
+    out: &mut Vec<Event>,
+) {
     match (condition, progress) {
         (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
             for (part, progress) in parts.iter().zip(progress) {
-                release_pending(part, progress, since, stage, out);
+                release_pending(part, progress, since, stage, values, out);
             }
         }
         (Condition::Log(log), Progress::Log { pending, matched, met }) => {
             for (stream, proof) in pending.drain(..) {
                 if met.is_none() && proof.moment.at >= since.at {
-                    count_line(log, matched, met, proof, stream, stage, out);
+                    count_line(log, (matched, met), proof, stream, stage, values, out);
                 }
             }
         }
@@ -540,18 +841,46 @@ fn release_pending(condition: &Condition, progress: &mut Progress, since: Moment
     }
 }
 
-fn match_look(condition: &Condition, progress: &mut Progress, look: Look, moment: Moment) {
+fn match_look(condition: &Condition, progress: &mut Progress, look: &Look, opening: Opening, world: &World) {
+    let since = match opening {
+        Opening::Always => Some(At(i64::MIN)),
+        Opening::Since(since) => Some(since.at),
+        Opening::NotYet => None,
+    };
     match (condition, progress) {
         (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
             for (part, progress) in parts.iter().zip(progress) {
-                match_look(part, progress, look, moment);
+                match_look(part, progress, look, opening, world);
             }
         }
-        (Condition::Residency(share), Progress::Residency { met })
-            if met.is_none() && share.is_reached(look.resident, look.payload) =>
-        {
-            let detail = format!("{} of {} payload bytes resident", look.resident, look.payload);
-            *met = Some(Proof { moment, evidence: Evidence::Residency, detail });
+        (Condition::Residency(share), Progress::Once { met }) if met.is_none() && since.is_some() => {
+            let Some((resident, payload)) = look.residency else { return };
+            if share.is_reached(resident, payload) {
+                // The share may have been reached at any time since the last look, and since the oldest part of that one.
+                let moment = Moment { at: look.t, low: world.previous.map(|previous| previous.oldest()) };
+                let detail = format!("{resident} of {payload} payload bytes resident");
+                *met = Some(Proof::new(moment, Evidence::Residency, detail));
+            }
+        }
+        (Condition::Unmap(share), Progress::Unmap { state, met }) if met.is_none() => {
+            if let (Some((low, detail)), Some(_)) = (state.look(look, *share, world.looked), since) {
+                let moment = Moment { at: look.t, low: Some(low) };
+                *met = Some(Proof::new(moment, Evidence::Unmap, detail));
+            }
+        }
+        (Condition::Anon(growth), Progress::Grown { state, met }) if met.is_none() => {
+            if let Some((moment, detail)) = state.look(*growth, look, &world.before, world.looked, since) {
+                *met = Some(Proof { sampled: Some(moment.at), ..Proof::new(moment, Evidence::Anon, detail) });
+            }
+        }
+        (condition @ (Condition::Quiet(_) | Condition::Device(_)), Progress::Still { state, met }) if met.is_none() => {
+            let evidence = match condition {
+                Condition::Quiet(_) => Evidence::Quiet,
+                _ => Evidence::Device,
+            };
+            if let Some((moment, detail)) = state.look(condition, look, world.looked, since) {
+                *met = Some(Proof { sampled: Some(moment.at), ..Proof::new(moment, evidence, detail) });
+            }
         }
         _ => {}
     }
@@ -562,9 +891,6 @@ fn proof(condition: &Condition, progress: &Progress, world: &World) -> Option<Pr
     match (condition, progress) {
         (Condition::Mapping(which), _) => world.mapping(*which),
         (Condition::Exit(expected), _) => world.exit(*expected),
-        (Condition::Log(_), Progress::Log { met, .. }) | (Condition::Residency(_), Progress::Residency { met }) => {
-            met.clone()
-        }
         (Condition::Any(parts), Progress::Parts(progress)) => {
             let proofs = parts.iter().zip(progress).filter_map(|(part, progress)| proof(part, progress, world));
             proofs.min_by_key(|proof| proof.moment.at)
@@ -578,9 +904,11 @@ fn proof(condition: &Condition, progress: &Progress, world: &World) -> Option<Pr
                 _ => Evidence::Several,
             };
             let details: Vec<&str> = proofs.iter().map(|proof| proof.detail.as_str()).collect();
-            Some(Proof { moment, evidence, detail: shortened(details.join("; ").as_bytes()) })
+            let latest = proofs.iter().filter(|proof| proof.moment.at == moment.at);
+            let sampled = latest.filter_map(|proof| proof.sampled).next();
+            Some(Proof { moment, evidence, detail: shortened(details.join("; ").as_bytes()), sampled })
         }
-        _ => None,
+        (_, progress) => progress.met().cloned(),
     }
 }
 

@@ -1,9 +1,14 @@
 //! Stages: what their definitions say, which definitions a launch follows, and which events mark them. Pure: the same
 //! events give the same marks, live and later from a run folder.
 
+pub mod amount;
+pub mod asked;
 pub mod condition;
+pub mod elsewhere;
 pub mod file;
 pub mod matcher;
+mod measured;
+pub mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +17,13 @@ use serde::{Deserialize, Serialize};
 use crate::clock::At;
 use crate::event::{Event, Evidence as MarkEvidence, Mark, Pid, Stream, What};
 use crate::metric::Metric;
+use crate::probe::device::{NO_DEVICE, NO_VISIBLE_DEVICE};
 use crate::sample::Sample;
 use crate::watch::{Line, tells_a_loss, unseen_stream};
 pub use condition::Condition;
+use condition::Count;
 pub use file::{Definition, StageError, StageFile};
-pub use matcher::Matcher;
+pub use matcher::{Matcher, Wanted};
 
 /// Where a stage stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,14 +69,27 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
         marks.iter_mut().for_each(|mark| by_the_end(mark, over));
     }
     let seen = Evidence::of(events);
+    let elsewhere = elsewhere(events).filter(|_| !seen.opened);
+    let reached = |mark: (At, Option<u64>, &Mark)| match &elsewhere {
+        Some(program) if !is_of_this_tree(mark.2.evidence) => told_from_elsewhere(program, mark),
+        _ => reached(mark),
+    };
+    let began = |stage: &str| {
+        events[marked_from..].iter().find_map(|event| match &event.what {
+            What::Began { stage: this, .. } if this == stage => Some(event.at),
+            _ => None,
+        })
+    };
     let mut outcomes: Vec<Outcome> = stages
         .stages
         .iter()
         .map(|stage| match marks.iter().find(|(_, _, mark)| mark.stage == stage.name) {
-            Some(mark) => reached(*mark),
+            // A notification may tell of the end of a span whose beginning was not seen.
+            Some(mark) => Outcome { begin: began(&stage.name).filter(|began| *began <= mark.0), ..reached(*mark) },
             None => {
-                let (status, reason) = seen.lack(stage, &marks);
-                Outcome { stage: stage.name.clone(), status, reason, begin: None, mark: None }
+                let begin = began(&stage.name);
+                let (status, reason) = seen.lack(stage, begin, &marks);
+                Outcome { stage: stage.name.clone(), status, reason, begin, mark: None }
             }
         })
         .collect();
@@ -114,6 +134,34 @@ fn by_the_end((at, uncertainty_ns, mark): &mut (At, Option<u64>, &Mark), over: A
     }
 }
 
+/// The program that the launched command is, if that has others do the loading where this tree is not.
+fn elsewhere(events: &[Event]) -> Option<String> {
+    let mut execs = events.iter().filter_map(|event| match &event.what {
+        What::Exec { pid, argv } => Some((*pid, argv)),
+        _ => None,
+    });
+    let (root, first) = execs.next()?;
+    let mut of_root = std::iter::once(first).chain(execs.filter(|(pid, _)| *pid == root).map(|(_, argv)| argv));
+    of_root
+        .find_map(|argv| elsewhere::client(argv))
+        .filter(|client| client.is_remote)
+        .map(|client| client.program.into())
+}
+
+/// Whether what shows a mark can only have happened in the launch's own tree.
+fn is_of_this_tree(evidence: MarkEvidence) -> bool {
+    matches!(evidence, MarkEvidence::Exit | MarkEvidence::Notify)
+}
+
+/// A client may print what it was told: the stage was reached, but not here, and figures of this tree are not its cost.
+fn told_from_elsewhere(program: &str, (at, _, mark): (At, Option<u64>, &Mark)) -> Outcome {
+    let reason = format!(
+        "no artifact was seen opened in this tree: `{program}` told of it after {:.3} s, and has others do the loading",
+        at.seconds()
+    );
+    Outcome { stage: mark.stage.clone(), status: Status::Unknown, reason, begin: None, mark: None }
+}
+
 fn reached((at, uncertainty_ns, mark): (At, Option<u64>, &Mark)) -> Outcome {
     Outcome {
         stage: mark.stage.clone(),
@@ -134,6 +182,14 @@ struct Evidence {
     lost: bool,
     no_residency: Option<String>,
     no_mapping: Option<String>,
+    no_faults: Option<String>,
+    no_reads: Option<String>,
+    no_device: Option<String>,
+    /// Whether device memory was looked at.
+    device: bool,
+    no_anon: Option<String>,
+    /// Of each condition that was asked, by its digest, the attempts and what came of the last one.
+    asked: BTreeMap<String, (u64, String)>,
 }
 
 impl Evidence {
@@ -155,6 +211,10 @@ impl Evidence {
             What::Warning { text } => unseen_stream(text),
             _ => None,
         });
+        let asked = events.iter().filter_map(|event| match &event.what {
+            What::Probe(probe) => Some((probe.condition.clone(), (probe.attempt, probe.outcome.clone()))),
+            _ => None,
+        });
         Evidence {
             end: exit,
             opened: events.iter().any(|event| matches!(event.what, What::Opened { .. } | What::Mapped { .. })),
@@ -163,16 +223,25 @@ impl Evidence {
             lost: events.iter().any(|event| matches!(&event.what, What::Warning { text } if tells_a_loss(text))),
             no_residency: absent(Metric::ResidentPayloadBytes),
             no_mapping: absent(Metric::MappedBytes),
+            no_faults: absent(Metric::MinorFaults).or_else(|| absent(Metric::MajorFaults)),
+            no_reads: absent(Metric::ReadBytes),
+            no_device: absent(Metric::DeviceLaunchBytes),
+            device: events.iter().any(|event| event.what == What::Present { metric: Metric::DeviceUsedBytes }),
+            no_anon: absent(Metric::RssAnonBytes),
+            asked: asked.collect(),
         }
     }
 
     /// Why a stage has no mark.
-    fn lack(&self, stage: &Definition, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
+    fn lack(&self, stage: &Definition, began: Option<At>, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
         // What a stage stands for happened elsewhere, or did not happen: nothing in this tree could have shown it.
         if !self.opened && stage.when.is_none() {
             return (Status::Unknown, "only by notification, and none came".to_string());
         }
-        if !self.opened && !matches!(stage.when, Some(Condition::Exit(_))) {
+        let is_told = |leaf: &&Condition| {
+            leaf.is_asked() || matches!(leaf, Condition::Exit(_) | Condition::FirstOutput(_) | Condition::Device(_))
+        };
+        if !self.opened && !stage.conditions().flat_map(Condition::leaves).all(|leaf| is_told(&leaf)) {
             return (Status::Unknown, "no artifact was seen opened in this tree".to_string());
         }
         let Some(condition) = &stage.when else {
@@ -182,7 +251,13 @@ impl Evidence {
         if let Some(name) = waited {
             return (Status::NotReached, format!("waits for `{name}`, which was not reached"));
         }
-        let (status, reason) = self.lack_of(condition);
+        let (status, reason) = match &stage.begin {
+            Some(begin) if began.is_none() => {
+                let (status, reason) = self.lack_of(begin);
+                (status, format!("not begun: {reason}"))
+            }
+            _ => self.lack_of(condition),
+        };
         match &self.end {
             Some(end) if status == Status::NotReached && !matches!(condition, Condition::Exit(_)) => {
                 (status, format!("{reason}; the command ended first: {end}"))
@@ -209,7 +284,9 @@ impl Evidence {
                     None if self.lost => {
                         (Status::Unknown, format!("{condition} was not seen, but not all of the output was looked at"))
                     }
-                    None if log.count == 1 => (Status::NotReached, format!("no line matched {:?}", log.pattern)),
+                    None if log.count == Count::Number(1) => {
+                        (Status::NotReached, format!("no line matched {:?}", log.pattern))
+                    }
                     None => (Status::NotReached, format!("fewer than {} lines matched {:?}", log.count, log.pattern)),
                 }
             }
@@ -221,10 +298,69 @@ impl Evidence {
                 Some(end) => (Status::NotReached, format!("the command ended otherwise: {end}")),
                 None => (Status::NotReached, "the end of the command was not recorded".to_string()),
             },
+            Condition::Http(_) | Condition::Work(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_) => {
+                match self.asked.get(&condition.digest()) {
+                    Some((1, outcome)) => {
+                        (Status::NotReached, format!("{condition} was not seen in one attempt: {outcome}"))
+                    }
+                    Some((attempts, outcome)) => (
+                        Status::NotReached,
+                        format!("{condition} was not seen in {attempts} attempts; the last: {outcome}"),
+                    ),
+                    None => {
+                        let why = match condition.names().is_empty() {
+                            true => "no attempt by this definition is recorded",
+                            false => {
+                                "no attempt by this definition is recorded; its variables are known only once a \
+                                      program runs that the stage file's `argv` fits"
+                            }
+                        };
+                        (Status::Unknown, format!("{condition}: {why}"))
+                    }
+                }
+            }
+            Condition::FirstOutput(first) => {
+                let hidden = |stream: &Stream| {
+                    self.streams.contains(key(*stream)) && (*stream == Stream::Both || *stream == first.stream)
+                };
+                match [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().find(hidden) {
+                    Some(stream) => (Status::Unknown, format!("{} cannot be read", words(stream))),
+                    None => (Status::NotReached, format!("no {}", condition.to_string().trim_start_matches("a "))),
+                }
+            }
+            Condition::Unmap(_) => match &self.no_mapping {
+                Some(reason) => (Status::Unknown, format!("mappings could not be seen: {reason}")),
+                None => (Status::NotReached, format!("no sample has {condition}")),
+            },
+            Condition::Quiet(quiet) => {
+                let unknown = self.no_faults.iter().filter(|_| quiet.faults);
+                let unknown = unknown.chain(self.no_reads.iter().filter(|_| quiet.reads)).next();
+                match unknown {
+                    Some(reason) => (Status::Unknown, format!("faults or reads are not known: {reason}")),
+                    None => (Status::NotReached, format!("at no time were there {condition}")),
+                }
+            }
+            Condition::Device(_) => match &self.no_device {
+                Some(reason) if [NO_DEVICE, NO_VISIBLE_DEVICE].iter().any(|why| reason.starts_with(why)) => {
+                    (Status::NotApplicable, reason.clone())
+                }
+                Some(reason) => (Status::Unknown, format!("device memory is not known: {reason}")),
+                None if self.device => (Status::NotReached, format!("at no time was there {condition}")),
+                None => (Status::Unknown, "no device probe looked at device memory in this run".to_string()),
+            },
+            Condition::Anon(_) => match &self.no_anon {
+                Some(reason) => (Status::Unknown, format!("anonymous memory is not known: {reason}")),
+                None => (Status::NotReached, format!("at no time was {condition}")),
+            },
             Condition::All(parts) | Condition::Any(parts) => {
-                let unknown =
-                    parts.iter().map(|part| self.lack_of(part)).find(|(status, _)| *status == Status::Unknown);
-                unknown.unwrap_or_else(|| (Status::NotReached, format!("without {condition}")))
+                let lacks: Vec<_> = parts.iter().map(|part| self.lack_of(part)).collect();
+                let with = |wanted: Status| lacks.iter().find(|(status, _)| *status == wanted).cloned();
+                // What needs a device and something else does not apply without one.
+                let needs_all = matches!(condition, Condition::All(_));
+                let not_applicable = with(Status::NotApplicable).filter(|_| needs_all || parts.len() == 1);
+                not_applicable
+                    .or_else(|| with(Status::Unknown))
+                    .unwrap_or_else(|| (Status::NotReached, format!("without {condition}")))
             }
         }
     }
@@ -304,7 +440,7 @@ pub fn rematch(
         }
         matched.extend(following);
     }
-    matched.retain(|event| matches!(event.what, What::Mark(_) | What::LogMatch { .. }));
+    matched.retain(|event| matches!(event.what, What::Mark(_) | What::Began { .. } | What::LogMatch { .. }));
     for event in &mut matched {
         let at = event.at;
         if let What::Mark(mark) = &mut event.what {
@@ -330,7 +466,8 @@ fn sampled_beside(samples: &[Sample], at: At, evidence: MarkEvidence) -> Option<
 /// Whether a mark's evidence may be heard after the launch is over: a line or a message waits for its reader. The end
 /// itself does not outlive the launch, and a sample's share is that sample's own.
 pub fn outlives_the_launch(evidence: MarkEvidence) -> bool {
-    !matches!(evidence, MarkEvidence::Exit | MarkEvidence::Residency)
+    use MarkEvidence::*;
+    !matches!(evidence, Exit | Residency | Unmap | Quiet | Device | Anon)
 }
 
 /// Whether a sample was taken when no process of the launch was left, or none that holds anything: one on its way out
@@ -358,7 +495,7 @@ pub fn with_marks(events: &[Event], matched: Vec<Event>) -> Vec<Event> {
 
 /// Whether an event was made by a matcher, and so is made again by another.
 fn follows_from_matching(what: &What) -> bool {
-    matches!(what, What::Mark(_) | What::LogMatch { .. }) || replaces_marks(what)
+    matches!(what, What::Mark(_) | What::Began { .. } | What::LogMatch { .. }) || replaces_marks(what)
 }
 
 #[cfg(test)]

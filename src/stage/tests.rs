@@ -112,6 +112,32 @@ fn a_tree_that_opens_no_artifact_could_not_have_shown_a_stage() {
 }
 
 #[test]
+fn what_a_client_prints_is_no_stage_of_its_own_tree() {
+    let run = |argv: &[&str], events: &[Event]| {
+        let exec = event(0, What::Exec { pid: 7, argv: argv.iter().map(|word| word.to_string()).collect() });
+        let exited = Event {
+            what: What::Mark(Mark { stage: "end".into(), evidence: By::Exit, detail: String::new(), sampled: None }),
+            ..exit(9, 0)
+        };
+        let stages =
+            file("[[stage]]\nname = 'a'\nwhen = { log = 'x' }\n[[stage]]\nname = 'end'\nwhen = { exit = 'any' }\n");
+        let all = [&[exec], events, &[mark(5, "a"), exit(9, 0), exited]].concat();
+        outcomes(&stages, &all).iter().map(|outcome| (outcome.status, outcome.reason.clone())).collect::<Vec<_>>()
+    };
+    let docker = run(&["docker", "run", "image"], &[]);
+    assert_eq!((docker[0].0, docker[1].0), (Status::Unknown, Status::Reached));
+    assert!(docker[0].1.contains("`docker` told of it after 0.000 s"), "{}", docker[0].1);
+    // A daemonless client's work may be in the tree; a program that opened an artifact is none; others are no clients.
+    assert_eq!(run(&["podman", "run", "image"], &[opened(1)])[0].0, Status::Reached);
+    assert_eq!(run(&["mpirun", "-n", "2", "x"], &[])[0].0, Status::Reached);
+    assert_eq!(run(&["python", "serve.py"], &[])[0].0, Status::Reached);
+    let replaced = event(1, What::Exec { pid: 7, argv: vec!["kubectl".into()] });
+    assert_eq!(run(&["sh", "start.sh"], &[replaced])[0].0, Status::Unknown, "a shell that became one");
+    let child = event(1, What::Exec { pid: 8, argv: vec!["docker".into()] });
+    assert_eq!(run(&["sh", "start.sh"], &[child])[0].0, Status::Reached, "one beside others");
+}
+
+#[test]
 fn a_mark_heard_after_the_end_has_the_values_from_before() {
     let sample = |t, processes: u64| {
         let mut values = Values::ABSENT;
@@ -245,4 +271,265 @@ fn what_is_heard_after_the_end_was_said_before_it() {
     let late = Event { uncertainty_ns: Some(70), ..mark(80, "a") };
     let table = outcomes(&stages, &[opened(0), born(7), exit(50, 0), exited, late]);
     assert_eq!(table.iter().map(|row| row.mark.as_ref().unwrap().0.0).collect::<Vec<_>>(), [50, 50]);
+}
+
+fn answered(at: i64, began: i64, stage: &str, when: &str) -> Event {
+    let condition = one(when).stages[0].when.clone().unwrap();
+    let leaf = condition.leaves().into_iter().find(|leaf| leaf.is_asked()).unwrap().digest();
+    let probe = crate::event::Probe {
+        stage: stage.into(),
+        by: By::Http,
+        condition: leaf,
+        target: "http://127.0.0.1:1/".into(),
+        attempt: 3,
+        began: At(began),
+        accepted: true,
+        outcome: "accepted".into(),
+        first_byte: None,
+        bytes: Some(2),
+        without_row: 0,
+    };
+    Event { at: At(at), uncertainty_ns: Some(7), what: What::Probe(probe) }
+}
+
+fn refused(at: i64, attempt: u64, when: &str) -> Event {
+    let mut event = answered(at, at - 1, "s", when);
+    if let What::Probe(probe) = &mut event.what {
+        (probe.accepted, probe.outcome, probe.attempt) = (false, "refused".into(), attempt);
+    }
+    event
+}
+
+fn marks(events: &[Event]) -> Vec<(String, i64, Option<u64>, By)> {
+    let found = events.iter().filter_map(|event| match &event.what {
+        What::Mark(mark) => Some((mark.stage.clone(), event.at.0, event.uncertainty_ns, mark.evidence)),
+        _ => None,
+    });
+    found.collect()
+}
+
+const GET: &str = "{ http = 'http://127.0.0.1:1/' }";
+
+#[test]
+fn an_accepted_answer_marks_the_stage_that_asked_for_it() {
+    let events = [refused(4, 1, GET), answered(10, 3, "s", GET)];
+    assert_eq!(marks(&rematch(vec![one(GET)], &events, &[], &[])), [("s".to_string(), 10, Some(7), By::Http)]);
+    // The same request with another acceptance is another condition.
+    let other = "{ http = { url = 'http://127.0.0.1:1/', status = 204 } }";
+    assert_eq!(marks(&rematch(vec![one(other)], &events, &[], &[])), []);
+    let outcome = outcomes(&one(other), &events).remove(0);
+    assert_eq!(outcome.status, Status::Unknown);
+    assert!(outcome.reason.contains("no attempt by this definition is recorded"), "{}", outcome.reason);
+    let outcome = outcomes(&one(GET), &[refused(4, 1, GET), refused(5, 12, GET), exit(6, 1)]).remove(0);
+    assert_eq!(outcome.status, Status::NotReached, "a client of a server needs no artifact in its tree");
+    assert!(outcome.reason.contains("was not seen in 12 attempts; the last: refused"), "{}", outcome.reason);
+}
+
+#[test]
+fn what_is_asked_depends_on_what_is_open() {
+    let text = "argv = ['serve']\nvars = { port = { flag = '--port', env = ['PORT'], default = '1' } }\n\
+                [[stage]]\nname = 'up'\nwhen = { any = [ { tcp = 'localhost:{port}' }, { log = 'up' } ] }\n\
+                [[stage]]\nname = 'answers'\nafter = ['up']\nwhen = { http = 'http://localhost/' }\n\
+                [[stage]]\nname = 'span'\nbegin = { file = 'a' }\nwhen = { all = [ { log = 'x' }, { unix = 'b' } ] }\n";
+    let mut matcher = Matcher::new(vec![file(text)]);
+    let wanted = |matcher: &Matcher| {
+        let wanted = matcher.wanted().into_iter().map(|wanted| (wanted.stage, wanted.part));
+        wanted.collect::<Vec<_>>()
+    };
+    let at = |stage: &str, part| (stage.to_string(), part);
+    assert_eq!(wanted(&matcher), [at("span", 0)], "the port is not known yet");
+    let exec = |argv: &[&str]| {
+        event(1, What::Exec { pid: 7, argv: argv.iter().map(|argument| argument.to_string()).collect() })
+    };
+    matcher.event(&exec(&["sh", "--port", "5"]));
+    assert!(matcher.values().is_empty(), "no program of this file");
+    assert_eq!(matcher.environment_of(&["serve".to_string()]), ["PORT"]);
+    matcher.event(&event(1, What::Environment { pid: 7, name: "PORT".into(), value: "2".into() }));
+    let before = matcher.changes();
+    matcher.event(&exec(&["serve"]));
+    assert_ne!(matcher.changes(), before);
+    assert_eq!(matcher.values()["port"], "2");
+    matcher.event(&exec(&["serve", "--port=3"]));
+    assert_eq!(matcher.values()["port"], "2", "the first that says it");
+    assert_eq!(wanted(&matcher), [at("up", 0), at("span", 0)]);
+    matcher.event(&event(
+        5,
+        What::Notify { pid: None, stage: Some("up".into()), status: None, ready: false, verified: true },
+    ));
+    assert_eq!(wanted(&matcher), [at("answers", 0), at("span", 0)]);
+    let began = matcher.event(&answered(9, 8, "span", "{ file = 'a' }"));
+    assert!(matches!(&began[..], [Event { at: At(9), what: What::Began { .. }, .. }]));
+    assert_eq!(wanted(&matcher), [at("answers", 0), at("span", 2)]);
+    matcher.event(&answered(10, 9, "span", "{ unix = 'b' }"));
+    assert_eq!(wanted(&matcher), [at("answers", 0)]);
+}
+
+#[test]
+fn a_span_has_a_begin_and_an_end() {
+    let stages = file(
+        "[[stage]]\nname = 'a'\nbegin = { log = 'begin a' }\nwhen = { log = 'end' }\n\
+         [[stage]]\nname = 'b'\nbegin = { log = 'begin b' }\nwhen = { log = 'end b' }\n",
+    );
+    let line =
+        |at, text: &str| (At(at), Some(2), Line { stream: Stream::Stdout, bytes: text.into(), end: LineEnd::Newline });
+    // The first end stands before any beginning; the spans overlap.
+    let lines = [line(1, "end"), line(5, "begin a"), line(6, "begin b"), line(9, "end a"), line(12, "end b")];
+    let matched = rematch(vec![stages.clone()], &[opened(0)], &lines, &[]);
+    let events = with_marks(&[opened(0)], matched);
+    let table: Vec<_> = outcomes(&stages, &events)
+        .iter()
+        .map(|outcome| (outcome.begin.unwrap().0, outcome.mark.as_ref().unwrap().0.0))
+        .collect();
+    assert_eq!(table, [(5, 9), (6, 12)]);
+    let never = outcomes(&stages, &[opened(0)]).remove(0);
+    assert_eq!((never.status, never.reason.as_str()), (Status::NotReached, "not begun: no line matched /begin a/"));
+    let matched = rematch(vec![stages.clone()], &[], &[line(5, "begin a")], &[]);
+    let open = outcomes(&stages, &with_marks(&[opened(0)], matched)).remove(0);
+    assert_eq!((open.begin, open.reason.as_str()), (Some(At(5)), "no line matched /end/"));
+}
+
+#[test]
+fn lines_are_counted_up_to_a_number_from_the_command_line() {
+    let stages = file(
+        "vars = { ranks = { flag = '--tp', default = '1' } }\n[[stage]]\nname = 's'\nwhen = { log = 'x', count = '{ranks}' }\n",
+    );
+    let line = |at| (At(at), Some(0), Line { stream: Stream::Stdout, bytes: b"x".into(), end: LineEnd::Newline });
+    let marked = |argv: &[&str]| {
+        let argv = argv.iter().map(|argument| argument.to_string()).collect();
+        let matched =
+            rematch(vec![stages.clone()], &[event(0, What::Exec { pid: 1, argv })], &[line(1), line(2), line(3)], &[]);
+        marks(&matched).first().map(|(_, at, ..)| *at)
+    };
+    assert_eq!(marked(&["serve"]), Some(1));
+    assert_eq!(marked(&["serve", "--tp", "3"]), Some(3));
+    assert_eq!(marked(&["serve", "--tp", "4"]), None);
+    assert_eq!(marked(&["serve", "--tp", "all"]), None);
+}
+
+#[test]
+fn first_output_is_a_byte_or_a_line_of_its_stream() {
+    let stages = file(
+        "[[stage]]\nname = 'byte'\nwhen = { first_output = 'byte' }\n[[stage]]\nname = 'line'\nwhen = { first_output = 'line' }\n\
+         [[stage]]\nname = 'error'\nwhen = { first_output = 'line', stream = 'stderr' }\n",
+    );
+    let line = |at, stream, text: &str| (At(at), Some(2), Line { stream, bytes: text.into(), end: LineEnd::Newline });
+    let events = [
+        event(1, What::FirstOutput { stream: Stream::Stderr }),
+        event(3, What::FirstOutput { stream: Stream::Stdout }),
+    ];
+    let lines = [line(2, Stream::Stderr, "oh"), line(4, Stream::Stdout, " "), line(5, Stream::Stdout, "token")];
+    let found = marks(&rematch(vec![stages], &events, &lines, &[]));
+    let found: Vec<_> = found.iter().map(|(stage, at, ..)| (stage.as_str(), *at)).collect();
+    assert_eq!(found, [("error", 2), ("byte", 3), ("line", 5)]);
+}
+
+fn samples(of: &[(i64, &[(Metric, u64)])]) -> Vec<Sample> {
+    let sample = |(t, figures): &(i64, &[(Metric, u64)])| {
+        let mut values = Values::ABSENT;
+        values.set(Metric::Processes, 1);
+        figures.iter().for_each(|(metric, value)| values.set(*metric, *value));
+        Sample { t: At(*t), late_ns: 0, cost_ns: 0, values }
+    };
+    of.iter().map(sample).collect()
+}
+
+#[test]
+fn quiet_is_marked_where_it_began() {
+    use Metric::{MajorFaults, MinorFaults, ReadBytes};
+    const MS: i64 = 1_000_000;
+    let figures = |t: i64, minor, read| (t * MS, [(MinorFaults, minor), (MajorFaults, 0), (ReadBytes, read)]);
+    let all = [
+        figures(10, 5, 0),
+        figures(20, 5, 0),
+        figures(30, 5, 7),
+        figures(40, 6, 7),
+        figures(50, 6, 7),
+        figures(70, 6, 7),
+        figures(90, 9, 7),
+    ];
+    let samples = samples(&all.iter().map(|(t, figures)| (*t, &figures[..])).collect::<Vec<_>>());
+    let quiet = |when: &str| {
+        let found = rematch(vec![one(when)], &[], &[], &samples);
+        let sampled = found.iter().find_map(|event| match &event.what {
+            What::Mark(mark) => mark.sampled.map(|at| at.0 / MS),
+            _ => None,
+        });
+        marks(&found)
+            .first()
+            .map(|(_, at, uncertainty, _)| (at / MS, uncertainty.unwrap() as i64 / MS, sampled.unwrap()))
+    };
+    assert_eq!(quiet("{ quiet = '20 ms' }"), Some((40, 10, 40)));
+    assert_eq!(quiet("{ quiet = { time = '20 ms', of = 'faults' } }"), Some((10, 10, 10)));
+    assert_eq!(quiet("{ quiet = { time = '60 ms', of = 'reads' } }"), Some((30, 10, 30)));
+    assert_eq!(quiet("{ quiet = '100 ms' }"), None);
+    let absent = event(1, What::Absent { metric: ReadBytes, reason: "denied".into() });
+    assert_eq!(lack("{ quiet = '1 s' }", &[absent]).0, Status::Unknown);
+    // Quiet is counted from where the stage opens.
+    let after = file("[[stage]]\nname = 'a'\n[[stage]]\nname = 's'\nafter = ['a']\nwhen = { quiet = '20 ms' }\n");
+    let said = What::Notify { pid: None, stage: Some("a".into()), status: None, ready: false, verified: true };
+    let found = marks(&rematch(vec![after], &[event(45 * MS, said)], &[], &samples));
+    assert_eq!(found.iter().map(|(_, at, ..)| at / MS).collect::<Vec<_>>(), [45, 45]);
+}
+
+#[test]
+fn what_was_unmapped_is_a_share_of_the_most_that_was_mapped() {
+    let figures = |t, mapped| (t, [(Metric::MappedBytes, mapped)]);
+    let all = [figures(1, 0), figures(2, 50), figures(3, 100), figures(4, 51), figures(5, 50), figures(6, 0)];
+    let mut samples = samples(&all.iter().map(|(t, figures)| (*t, &figures[..])).collect::<Vec<_>>());
+    samples[5].values.set(Metric::Processes, 0);
+    let marked = |when: &str| marks(&rematch(vec![one(when)], &[], &[], &samples)).first().map(|(_, at, ..)| *at);
+    assert_eq!(marked("{ unmap = '49%' }"), Some(4));
+    assert_eq!(marked("{ unmap = '50%' }"), Some(5));
+    assert_eq!(marked("{ unmap = '51%' }"), None, "the end of the processes is no unmapping");
+}
+
+#[test]
+fn a_plateau_is_a_rise_and_then_nothing() {
+    const MS: i64 = 1_000_000;
+    let figures = |t: i64, used| (t * MS, [(Metric::DeviceLaunchBytes, used)]);
+    let all = [
+        figures(10, 100),
+        figures(100, 100),
+        figures(110, 150),
+        figures(120, 200),
+        figures(130, 200),
+        figures(160, 200),
+    ];
+    let samples = samples(&all.iter().map(|(t, figures)| (*t, &figures[..])).collect::<Vec<_>>());
+    let marked = |when: &str| {
+        let found = marks(&rematch(vec![one(when)], &[], &[], &samples));
+        found.first().map(|(_, at, uncertainty, _)| (at / MS, uncertainty.unwrap() as i64 / MS))
+    };
+    assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some((120, 10)));
+    assert_eq!(marked("{ device = { rise = '101 B', still = '40 ms' } }"), None);
+    let (status, reason) = lack("{ device = { rise = '1 B', still = '1 s' } }", &[]);
+    assert_eq!((status, reason.contains("no device probe")), (Status::Unknown, true));
+    let known = What::Present { metric: Metric::DeviceUsedBytes };
+    let known = Event { at: At(1), uncertainty_ns: Some(0), what: known };
+    assert_eq!(lack("{ device = { rise = '1 B', still = '1 s' } }", &[known]).0, Status::NotReached);
+    let without = |reason: &str| {
+        let what = What::Absent { metric: Metric::DeviceLaunchBytes, reason: reason.to_owned() };
+        let when = "{ all = [ { device = { rise = '1 B', still = '1 s' } }, { log = 'x' } ] }";
+        lack(when, &[Event { at: At(1), uncertainty_ns: Some(0), what }]).0
+    };
+    assert_eq!(without("no device was found: NVML: x"), Status::NotApplicable);
+    assert_eq!(without("devices cannot be seen"), Status::Unknown);
+}
+
+#[test]
+fn a_slow_driver_is_waited_for_and_no_other_figure_taken() {
+    const MS: i64 = 1_000_000;
+    let both = |launch, used| [(Metric::DeviceLaunchBytes, launch), (Metric::DeviceUsedBytes, used)];
+    let only_used = [(Metric::DeviceUsedBytes, 900)];
+    let (first, then) = (both(100, 500), both(300, 900));
+    let when = "{ device = { rise = '100 B', still = '100 ms' } }";
+    let marked = |times: &[i64]| {
+        let mut all: Vec<(i64, &[(Metric, u64)])> = vec![(10 * MS, &first), (20 * MS, &then)];
+        all.extend(times.iter().map(|t| (t * MS, &only_used[..])));
+        all.push((130 * MS, &then));
+        all.push((160 * MS, &then));
+        marks(&rematch(vec![one(when)], &[], &[], &samples(&all))).first().map(|(_, at, ..)| at / MS)
+    };
+    assert_eq!(marked(&[30, 40, 50, 60]), Some(20), "without the share for less than half of the time");
+    assert_eq!(marked(&[30, 60, 90, 120]), None, "and for longer");
 }

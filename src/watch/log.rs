@@ -60,6 +60,7 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
             lost: (0, 0),
             told_lost: None,
             deaf: false,
+            silent: true,
         };
         std::thread::Builder::new().name(format!("log {stream:?}").to_lowercase()).spawn(move || run(&mut follower))
     };
@@ -130,6 +131,8 @@ struct Follower {
     told_lost: Option<Instant>,
     /// Nobody takes what is sent any more.
     deaf: bool,
+    /// Nothing was printed yet.
+    silent: bool,
 }
 
 impl Follower {
@@ -278,6 +281,10 @@ impl Follower {
     /// Splits what was read. All of it came after `empty`, the last moment at which the source is known to have been so.
     fn take(&mut self, bytes: &[u8], empty: Option<Mono>, may_wait: bool) {
         let at = Mono::now();
+        if std::mem::take(&mut self.silent) {
+            let what = What::FirstOutput { stream: self.stream };
+            self.send(at, empty.map(|empty| at.since(empty)), Observed::Event(what));
+        }
         let mut splitter = std::mem::take(&mut self.splitter);
         splitter.push(bytes, (at, empty.map(|empty| at.since(empty))), &mut |piece| self.piece(piece, may_wait));
         self.splitter = splitter;
@@ -347,6 +354,32 @@ fn is_readable(pipe: &File) -> bool {
     poll(&mut fds, 0u8).is_ok_and(|ready| ready > 0)
 }
 
+/// Output that was saved, split into lines as it is when it is printed.
+pub struct SavedOutput {
+    stream: Stream,
+    splitter: Splitter,
+}
+
+impl SavedOutput {
+    /// Of this stream, or of both.
+    pub fn new(stream: Stream) -> SavedOutput {
+        SavedOutput { stream, splitter: Splitter::default() }
+    }
+
+    /// More of it: a piece of one line of the file, its `\n` included where it has one. `number` is the line's own; what
+    /// is split off is given out with the number of the line that it ended in.
+    pub fn push(&mut self, number: u64, bytes: &[u8], take: &mut impl FnMut(u64, Line)) {
+        let stream = self.stream;
+        self.splitter.push(bytes, (Mono(number), None), &mut |piece| take(piece.time.0.0, piece.of(stream)));
+    }
+
+    /// Its end, in the line with this number.
+    pub fn finish(&mut self, number: u64, take: &mut impl FnMut(u64, Line)) {
+        let stream = self.stream;
+        self.splitter.over((Mono(number), None), &mut |piece| take(piece.time.0.0, piece.of(stream)));
+    }
+}
+
 /// When a piece was completed, and for how long before it may have been.
 type Time = (Mono, Option<u64>);
 
@@ -356,6 +389,12 @@ struct Piece {
     bytes: Vec<u8>,
     end: LineEnd,
     time: Time,
+}
+
+impl Piece {
+    fn of(self, stream: Stream) -> Line {
+        Line { stream, bytes: self.bytes, end: self.end }
+    }
 }
 
 /// Splits a stream into lines, whatever the pieces in which it is read. Keeps [`LONGEST_LINE`] bytes at most.

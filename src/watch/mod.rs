@@ -59,6 +59,14 @@ pub enum Observed {
         bytes: u64,
     },
     Event(What),
+    /// A response that was accepted, as it is kept; which of its stage's conditions it was.
+    Response {
+        stage: String,
+        part: usize,
+        text: String,
+    },
+    /// How one of many requests went: a row of `responses.csv`.
+    Answer(Vec<String>),
     /// Somebody waits until everything before this was heard, and the sample at its mark taken: dropping it tells them.
     Barrier(OwnedFd),
 }

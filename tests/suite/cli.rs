@@ -30,7 +30,7 @@ fn bytes(bytes: &[u8]) -> OsString {
 #[test]
 fn help_says_what_the_statuses_are() {
     let folder = folder();
-    for verb in ["run", "demo", "report", "inspect", "doctor", "mark"] {
+    for verb in ["run", "demo", "report", "inspect", "doctor", "stages", "mark"] {
         let output = in_folder(folder.path(), &[verb, "--help"]);
         assert_eq!(status(&output), 0);
         let help = String::from_utf8(output.stdout).unwrap();
@@ -58,7 +58,11 @@ fn wrong_usage_leaves_nothing_behind() {
         (&["--out", "bad.toml"], "--out bad.toml: not a folder"),
         (&["--out", "bad.toml/x"], "--out bad.toml/x: not a folder"),
         (&["--stage", "x"], "--stage:1:1: expected NAME=KIND:ARGUMENT"),
-        (&["--stage", "x=http:y"], "not available in this version"),
+        (&["--stage", "x=http:y"], "--stage:1:8: `url`: expected http://"),
+        (&["--stage", "x=device:1"], "stands in a stage file only"),
+        (&["--header-env", "STAGEMARK_TEST_UNSET"], "`STAGEMARK_TEST_UNSET` is not set"),
+        (&["--workload", "bad.toml"], "bad.toml:1:1: "),
+        (&["--concurrency", "2"], "--workload"),
         (&["--stage", "x=log:("], "--stage:1:7: unclosed group"),
         (&["--stages", "generik"], "did you mean `generic`?"),
         (&["--stages", "."], "--stages .: not a file"),

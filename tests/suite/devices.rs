@@ -187,3 +187,34 @@ fn accounting_mode_bounds_the_peak_that_no_sample_has() {
     assert_eq!(placed.known("peak_device_launch_bytes_high"), 5 * GIB + 400 * MIB);
     assert_ne!(placed.text("peak_device_launch_bytes_basis"), "sampled");
 }
+
+/// Writes a stage file whose one stage is a plateau of device memory, and names it on the command line.
+fn following_a_plateau(mut launch: Launch) -> Launch {
+    let stages = launch.folder.path().join("plateau.toml");
+    let when = "when = { device = { rise = \"64 MiB\", still = \"200 ms\" } }";
+    std::fs::write(&stages, format!("name = \"plateau\"\n[[stage]]\nname = \"gpu_placed\"\n{when}\n")).unwrap();
+    launch.command.arg("--stages").arg(stages);
+    launch
+}
+
+#[test]
+fn a_rise_and_then_stillness_place_the_model_and_claim_no_more() {
+    let acts = "hold 200\ndevice allocate A 0 1G\nhold 100\ndevice allocate B 0 1G\nhold 1200\n";
+    let placed = following_a_plateau(Launch::on(ONE)).run(acts).run.stage("gpu_placed");
+    assert_eq!((placed.text("status"), placed.text("evidence")), ("reached", "device"));
+    assert_eq!(placed.known("device_launch_bytes"), 2 * GIB + 400 * MIB);
+    assert!(placed.text("detail").contains("no proof"), "{}", placed.text("detail"));
+}
+
+#[test]
+fn without_a_device_nothing_can_be_placed_and_with_one_it_was_not() {
+    let none = following_a_plateau(Launch::on("driver 570.86.15\n")).run("hold 50\n").run.stage("gpu_placed");
+    assert_eq!(none.text("status"), "not_applicable", "{}", none.text("reason"));
+    let unused = following_a_plateau(Launch::on(ONE)).run("hold 300\n").run.stage("gpu_placed");
+    assert_eq!(unused.text("status"), "not_reached", "{}", unused.text("reason"));
+    let denied =
+        ["MemoryInfo", "ComputeRunningProcesses"].map(|of| format!("answer nvmlDeviceGet{of} NO_PERMISSION\n"));
+    let unseen = Launch::on(&format!("{ONE}{}", denied.concat()));
+    let unseen = following_a_plateau(unseen).run("hold 50\n").run.stage("gpu_placed");
+    assert_eq!(unseen.text("status"), "unknown", "{}", unseen.text("reason"));
+}

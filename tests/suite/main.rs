@@ -3,10 +3,12 @@
 
 mod artifacts;
 mod cli;
+mod conditions;
 mod confine;
 mod degraded;
 mod devices;
 mod doctor;
+mod families;
 mod faults;
 mod folder;
 mod host;

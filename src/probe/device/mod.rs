@@ -242,6 +242,10 @@ pub struct DeviceProbe {
     first: Option<Mono>,
     last: Option<Mono>,
     last_took_ns: u64,
+    /// Whether a look had none because there was no new one.
+    was_between: bool,
+    /// Whether there are devices that could not be opened.
+    is_blind: bool,
     buffer: Buffer,
 }
 
@@ -263,6 +267,8 @@ impl DeviceProbe {
             first: None,
             last: None,
             last_took_ns: u64::MAX,
+            was_between: false,
+            is_blind: false,
             buffer: Buffer::new(),
         }
     }
@@ -302,6 +308,7 @@ impl DeviceProbe {
         self.devices = opened.devices;
         self.meta.sources = opened.sources;
         self.meta.reasons = opened.reasons;
+        self.is_blind = opened.is_blind;
         let visible = visible::resolve(&self.devices, &self.wishes);
         for (device, counted) in self.devices.iter_mut().zip(visible.devices) {
             device.is_counted = counted;
@@ -367,7 +374,10 @@ impl DeviceProbe {
                 absent(&format!("the devices' driver has not answered for {} ms", waiting_ns / 1_000_000))
             }
             // The next look has it: this is not something that happened.
-            None => Reading::default(),
+            None => {
+                self.was_between = true;
+                Reading::default()
+            }
         }
     }
 
@@ -377,6 +387,7 @@ impl DeviceProbe {
         let node = ["/dev/nvidiactl", "/dev/kfd"].into_iter().find(|node| std::path::Path::new(node).exists());
         match node {
             Some(node) => format!("devices cannot be seen, though there is {node}: {reasons}"),
+            None if self.is_blind => format!("devices cannot be seen: {reasons}"),
             None => format!("{NO_DEVICE}: {reasons}"),
         }
     }
@@ -466,7 +477,10 @@ impl DeviceProbe {
                         },
                     );
                 }
-                _ => share_asked = false,
+                _ => {
+                    share_asked = false;
+                    self.was_between = true;
+                }
             }
             rise.add(&label, above);
         }
@@ -509,8 +523,8 @@ impl DeviceProbe {
     /// Why those metrics are not in every sample that are known in others.
     pub fn between(&self) -> impl Iterator<Item = (Metric, &'static str)> {
         let why = "a driver's answer is used once: a sample for which there is no new one has none";
-        let any = !self.devices.is_empty();
-        METRICS.into_iter().filter(move |_| any).map(move |metric| (metric, why))
+        let was_between = self.was_between;
+        METRICS.into_iter().filter(move |_| was_between).map(move |metric| (metric, why))
     }
 
     /// The devices, for `run.json`.

@@ -28,6 +28,8 @@ pub struct Library {
     /// keeps no account.
     accounts: Vec<Option<HashMap<Pid, (u64, bool)>>>,
     note: Option<String>,
+    /// Whether one could not be opened.
+    is_blind: bool,
 }
 
 impl Library {
@@ -37,25 +39,24 @@ impl Library {
     ///
     /// Why there is none, or what it said.
     pub fn open(path: Option<&Path>) -> Result<Library, String> {
-        let nvml = match path {
-            Some(path) => init(path.as_os_str()).map_err(|error| told(&error))?,
-            None => USUAL
-                .iter()
-                .fold(Err(NvmlError::NotFound), |found: Result<Nvml, NvmlError>, name| match found {
-                    // Another name helps where the file was not there, and nowhere else.
-                    Err(NvmlError::NotFound | NvmlError::LibloadingError(_)) => init(OsStr::new(name)),
-                    found => found,
-                })
-                .map_err(|error| told(&error))?,
-        };
+        let mut loaded = init(path.map_or(OsStr::new(USUAL[0]), Path::as_os_str));
+        // Another name helps where the file was not there, and nowhere else.
+        if path.is_none() && matches!(loaded, Err(NvmlError::LibloadingError(_))) {
+            loaded = init(OsStr::new(USUAL[1])).or(loaded);
+        }
+        let nvml = loaded.map_err(|error| told(&error))?;
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
         let driver = nvml.sys_driver_version().ok();
         let count = nvml.device_count().map_err(|error| told(&error))?;
-        let mut library = Library { devices: Vec::new(), handles: Vec::new(), accounts: Vec::new(), note: None };
+        let mut library =
+            Library { devices: Vec::new(), handles: Vec::new(), accounts: Vec::new(), note: None, is_blind: false };
         for index in 0..count.min(MOST_DEVICES) {
             match nvml.device_by_index(index) {
                 Ok(handle) => library.meet(handle, driver.as_deref()),
-                Err(error) => library.note = Some(format!("NVML: device {index} of {count}: {}", told(&error))),
+                Err(error) => {
+                    library.note = Some(format!("NVML: device {index} of {count}: {}", told(&error)));
+                    library.is_blind = true;
+                }
             }
         }
         let keeps = |handle: &Handle| handle.is_accounting_enabled().unwrap_or(false).then(HashMap::new);
@@ -82,9 +83,10 @@ impl Library {
         self.devices.push(device);
         self.handles.push(handle);
         for instance in instances {
-            let own = described(&instance);
+            let (own, ids) = (described(&instance), crate::sys::nvml::instance_of(&instance));
             self.devices.push(Device {
                 parent: Some(place),
+                instance: ids.map(|(gpu, compute)| format!("{gpu}/{compute}")),
                 pci: parent.pci.clone(),
                 driver: parent.driver.clone(),
                 ..own
@@ -95,6 +97,11 @@ impl Library {
 
     pub fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// Whether there are devices that it would not open.
+    pub fn is_blind(&self) -> bool {
+        self.is_blind
     }
 
     /// What could not be had of it.

@@ -29,6 +29,8 @@ pub struct Opened {
     pub sources: Vec<String>,
     /// Why a source has none.
     pub reasons: Vec<String>,
+    /// Whether there are devices that could not be opened.
+    pub is_blind: bool,
 }
 
 #[derive(Default)]
@@ -135,6 +137,7 @@ impl Drivers {
             Ok(library) => {
                 opened.devices.extend_from_slice(library.devices());
                 opened.reasons.extend(library.note());
+                opened.is_blind = library.is_blind();
                 if !library.devices().is_empty() {
                     opened.sources.push("nvml".to_owned());
                 }

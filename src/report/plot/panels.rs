@@ -276,10 +276,10 @@ fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, note
         .filter(|(_, device)| device.is_counted)
         .map(|(index, _)| index)
         .collect();
+    let held = series::held_to_the_end(&shown.samples);
     // A sample between two answers of a driver has none: it is no gap.
     let some = |metric: Metric| {
-        let known: Vec<_> =
-            shown.samples.iter().filter(|sample| sample.values.get(metric).is_some()).cloned().collect();
+        let known: Vec<_> = held.iter().filter(|sample| sample.values.get(metric).is_some()).cloned().collect();
         series::stretches(&known, |values| values.get(metric))
     };
     let share = if counted.len() == 1 { some(DeviceLaunchBytes) } else { Vec::new() };

@@ -179,7 +179,7 @@ fn a_long_steady_state_is_cut() {
         detail: "exit 0".into(),
         sampled: None,
     };
-    let definition = crate::stage::Definition { name: "exited".into(), after: Vec::new(), when: None };
+    let definition = crate::stage::Definition { name: "exited".into(), after: Vec::new(), begin: None, when: None };
     run.meta.stages.stages.push(definition);
     run.events.push(crate::event::Event { at: end, uncertainty_ns: Some(0), what: What::Mark(exited) });
     let mut last = run.samples.last().unwrap().clone();

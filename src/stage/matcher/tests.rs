@@ -1,6 +1,6 @@
 use super::*;
 use crate::event::Found;
-use crate::metric::Values;
+use crate::metric::{Metric, Values};
 use crate::watch::LineEnd;
 
 fn file(stages: &str) -> StageFile {

@@ -1,0 +1,73 @@
+//! What happened after a mark that a reader would think was before it: from each mark to the stopping event.
+
+use super::{StageRow, StageTable};
+use crate::metric::Metric;
+
+/// What is told of: what came into memory, what it took, and what the devices hold.
+pub const AFTER: [Metric; 5] = [
+    Metric::ResidentPayloadBytes,
+    Metric::MinorFaults,
+    Metric::MajorFaults,
+    Metric::ReadBytes,
+    Metric::DeviceLaunchBytes,
+];
+
+impl StageTable {
+    /// How much a metric rose (or fell) from a row's mark to the stopping event; absent where there is none, where the mark
+    /// is later, and where one of the values is. Both ends are the samples beside the marks.
+    pub fn after(&self, row: &StageRow, metric: Metric) -> Option<i64> {
+        let stop = self.stopping_row()?;
+        if row.at()? > stop.at()? || row.sampled? > stop.sampled? {
+            return None;
+        }
+        let difference = i128::from(stop.values.get(metric)?) - i128::from(row.values.get(metric)?);
+        i64::try_from(difference).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::{HostAccount, Work};
+    use crate::clock::At;
+    use crate::event::{Evidence, Mark};
+    use crate::metric::Values;
+    use crate::stage::{Outcome, Status};
+
+    fn row(stage: &str, at: i64, resident: Option<u64>) -> StageRow {
+        let mark = Mark { stage: stage.into(), evidence: Evidence::Log, detail: String::new(), sampled: Some(At(at)) };
+        let mut values = Values::ABSENT;
+        values.set(Metric::ResidentPayloadBytes, resident);
+        values.set(Metric::MinorFaults, at as u64);
+        StageRow {
+            outcome: Outcome {
+                stage: stage.into(),
+                status: Status::Reached,
+                reason: String::new(),
+                begin: None,
+                mark: Some((At(at), Some(0), mark)),
+            },
+            sampled: Some(At(at)),
+            values,
+            deltas: Values::ABSENT,
+            changes: Vec::new(),
+            peaks: Vec::new(),
+            span_peaks: Vec::new(),
+            work: Work::default(),
+            host: HostAccount::default(),
+        }
+    }
+
+    #[test]
+    fn what_came_after_a_mark_ends_at_the_stopping_event() {
+        let rows = vec![row("a", 1, Some(70)), row("b", 5, None), row("stop", 9, Some(50)), row("later", 11, Some(60))];
+        let mut table = StageTable { rows, stopping_event: Some("stop".into()), problems: Vec::new() };
+        let after = |table: &StageTable, index: usize, metric| table.after(&table.rows[index], metric);
+        assert_eq!(after(&table, 0, Metric::ResidentPayloadBytes), Some(-20));
+        assert_eq!(after(&table, 1, Metric::ResidentPayloadBytes), None);
+        let faults: Vec<_> = (0..4).map(|index| after(&table, index, Metric::MinorFaults)).collect();
+        assert_eq!(faults, [Some(8), Some(4), Some(0), None]);
+        table.stopping_event = None;
+        assert_eq!(after(&table, 0, Metric::MinorFaults), None);
+    }
+}

@@ -1,0 +1,289 @@
+//! Conditions of what samples measure over time: what shrank, what stood still.
+
+use std::collections::VecDeque;
+
+use super::condition::{Condition, Growth, Plateau, Share};
+use crate::clock::At;
+use crate::metric::Metric;
+use crate::sample::Sample;
+
+/// What a sample says of the conditions that it can decide.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    pub t: At,
+    /// Resident payload, and the payload.
+    pub residency: Option<(u64, u64)>,
+    stale_ns: u64,
+    mapped: Option<u64>,
+    /// Of both kinds.
+    faults: Option<u64>,
+    reads: Option<u64>,
+    /// The launch's share, and what is in use.
+    device: [Option<u64>; 2],
+    device_stale_ns: u64,
+    payload: Option<u64>,
+    anon: Option<u64>,
+    /// Nothing of the launch was left: what it holds or does no longer says anything.
+    over: bool,
+}
+
+impl Look {
+    pub fn of(sample: &Sample) -> Look {
+        let value = |metric| sample.values.get(metric);
+        let faults = value(Metric::MinorFaults).zip(value(Metric::MajorFaults));
+        Look {
+            t: sample.t,
+            residency: value(Metric::ResidentPayloadBytes).zip(value(Metric::PayloadBytes)),
+            stale_ns: value(Metric::ResidentStaleNs).unwrap_or(0),
+            mapped: value(Metric::MappedBytes),
+            faults: faults.map(|(minor, major)| minor + major),
+            reads: value(Metric::ReadBytes),
+            device: [Metric::DeviceLaunchBytes, Metric::DeviceUsedBytes].map(value),
+            device_stale_ns: value(Metric::DeviceStaleNs).unwrap_or(0),
+            payload: value(Metric::PayloadBytes),
+            anon: value(Metric::RssAnonBytes),
+            over: super::is_over(sample),
+        }
+    }
+
+    /// When its oldest part was seen.
+    pub fn oldest(&self) -> At {
+        At(self.t.0.saturating_sub_unsigned(self.stale_ns))
+    }
+}
+
+/// A moment that lies in `[low, at]`; `low` is `None` where it has no lower bound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub at: At,
+    pub low: Option<At>,
+}
+
+impl Moment {
+    pub fn new(at: At, uncertainty_ns: Option<u64>) -> Moment {
+        Moment { at, low: uncertainty_ns.map(|ns| At(at.0.saturating_sub_unsigned(ns))) }
+    }
+
+    pub fn uncertainty_ns(&self) -> Option<u64> {
+        self.low.map(|low| self.at.0.saturating_sub(low.0).max(0).unsigned_abs())
+    }
+
+    /// The later of two. It is not before either, so the higher of the lower bounds holds for it.
+    pub fn later(self, other: Moment) -> Moment {
+        Moment { at: self.at.max(other.at), low: self.low.max(other.low) }
+    }
+}
+
+/// How far the mapped extent has shrunk.
+#[derive(Default)]
+pub(super) struct Unmapping {
+    largest: u64,
+    /// The extent as it was last, and the look before the one that first saw it so: it was so at some time after that.
+    now: Option<(u64, At)>,
+}
+
+impl Unmapping {
+    /// When at the earliest, and in words, if by this share of the largest that it was; `looked`: the look before this
+    /// one. Not each look reads what is mapped, and so the time reaches back to when the extent was last seen to change.
+    /// What the end of the processes takes is not meant.
+    pub fn look(&mut self, look: &Look, share: Share, looked: Option<At>) -> Option<(At, String)> {
+        let mapped = look.mapped.filter(|_| !look.over)?;
+        let looked = looked.unwrap_or(At(0));
+        let low = self.now.map_or(looked, |(_, since)| since);
+        if self.now.is_none_or(|(before, _)| before != mapped) {
+            self.now = Some((mapped, looked));
+        }
+        self.largest = self.largest.max(mapped);
+        let gone = self.largest - mapped;
+        share.is_reached(gone, self.largest).then(|| (low, format!("{mapped} of {} mapped bytes left", self.largest)))
+    }
+}
+
+/// Since when figures have stood still.
+#[derive(Default)]
+pub(super) struct Still {
+    /// The figures as they stand, and since when.
+    now: Option<([u64; 2], Moment)>,
+    /// Device memory when it was first looked at.
+    first: Option<u64>,
+    /// Which of its figures is followed: one and the same, for the other one differs.
+    which: Option<usize>,
+    /// When it was last known.
+    seen: Option<At>,
+}
+
+impl Still {
+    /// When the figures of a condition came to stand still and what they are in words, if they have done so for long
+    /// enough, counted from `since` on where that is later; `looked`: the look before this one. A figure that is absent,
+    /// or of a launch that is over, begins it anew; but a device's may be absent for half of the time, for which a slow
+    /// driver has not answered.
+    pub fn look(
+        &mut self,
+        condition: &Condition,
+        look: &Look,
+        looked: Option<At>,
+        since: Option<At>,
+    ) -> Option<(Moment, String)> {
+        let (figures, time_ns) = match condition {
+            Condition::Quiet(quiet) => {
+                let figure = |wanted, value: Option<u64>| if wanted { value } else { Some(0) };
+                (figure(quiet.faults, look.faults).zip(figure(quiet.reads, look.reads)), quiet.time_ns)
+            }
+            Condition::Device(plateau) => {
+                self.which = self.which.or_else(|| look.device.iter().position(Option::is_some));
+                let figure = self.which.and_then(|which| look.device[which]);
+                let apart = self.seen.map(|seen| look.t.0.saturating_sub(seen.0).unsigned_abs());
+                if figure.is_none() && !look.over && apart.is_some_and(|apart| apart < plateau.still_ns / 2) {
+                    return None;
+                }
+                (figure.zip(Some(0)), plateau.still_ns)
+            }
+            _ => return None,
+        };
+        let Some(figures) = figures.filter(|_| !look.over).map(|(one, other)| [one, other]) else {
+            self.now = None;
+            return None;
+        };
+        // What the figures are of began with the launch.
+        let low = match condition {
+            Condition::Device(_) => {
+                let seen = self.seen.replace(look.t).or(looked).unwrap_or(At(0));
+                At(seen.0.saturating_sub_unsigned(look.device_stale_ns))
+            }
+            _ => looked.unwrap_or(At(0)),
+        };
+        let moment = Moment { at: look.t, low: Some(low) };
+        match self.now {
+            Some((before, _)) if before == figures => {}
+            _ => self.now = Some((figures, moment)),
+        }
+        let first = *self.first.get_or_insert(figures[0]);
+        let (_, began) = self.now?;
+        let stood = look.t.0.saturating_sub(began.at.max(since?).0);
+        if u64::try_from(stood).is_ok_and(|stood| stood < time_ns) || stood < 0 {
+            return None;
+        }
+        let detail = match condition {
+            Condition::Device(Plateau { rise_bytes, .. }) if figures[0].saturating_sub(first) < *rise_bytes => {
+                return None;
+            }
+            Condition::Device(_) => {
+                format!(
+                    "{} bytes on devices, {} more than at first; no proof that queued copies had ended",
+                    figures[0],
+                    figures[0] - first
+                )
+            }
+            Condition::Quiet(quiet) => format!("no {} from then to {:.3} s", quiet.of(), look.t.seconds()),
+            _ => return None,
+        };
+        Some((began, detail))
+    }
+}
+
+/// Anonymous memory before an artifact was opened: what a program holds by then is not of the model.
+#[derive(Default)]
+pub(super) struct Before {
+    recent: VecDeque<(At, u64)>,
+    base: Option<u64>,
+}
+
+/// Looks remembered for an opening that is told of late; at the usual tick these are 10 s.
+const RECENT: usize = 512;
+
+impl Before {
+    pub fn look(&mut self, look: &Look) {
+        if let (None, Some(anon)) = (self.base, look.anon) {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((look.t, anon));
+        }
+    }
+
+    /// An artifact was opened at this moment: only looks before it can count.
+    pub fn opened(&mut self, moment: Moment) {
+        if self.base.is_none() {
+            let before = |(t, _): &&(At, u64)| moment.low.is_some_and(|low| *t <= low);
+            // Without one: the first that there is, or a launch that had nothing yet.
+            let base = self.recent.iter().rfind(before).or(self.recent.front());
+            self.base = Some(base.map_or(0, |(_, anon)| *anon));
+            self.recent = VecDeque::new();
+        }
+    }
+}
+
+/// How far anonymous memory has grown.
+#[derive(Default)]
+pub(super) struct Growing {
+    /// Where it stands, and since when.
+    now: Option<(u64, Moment)>,
+}
+
+/// Anonymous memory stands still where it moves by less: a running program always takes and gives some.
+const STIR: u64 = 4 << 20;
+
+impl Growing {
+    /// When it came to stand still and what it is in words, if it has done so for long enough, counted from `since` on
+    /// where that is later; `looked`: the look before this one.
+    pub fn look(
+        &mut self,
+        growth: Growth,
+        look: &Look,
+        before: &Before,
+        looked: Option<At>,
+        since: Option<At>,
+    ) -> Option<(Moment, String)> {
+        let figures = before.base.zip(look.anon).zip(look.payload).filter(|_| !look.over);
+        let Some(((base, anon), payload)) = figures else {
+            self.now = None;
+            return None;
+        };
+        match self.now {
+            Some((stands, _)) if stands.abs_diff(anon) < STIR => {}
+            _ => self.now = Some((anon, Moment { at: look.t, low: Some(looked.unwrap_or(At(0))) })),
+        }
+        let (_, began) = self.now?;
+        let stood = u64::try_from(look.t.0.saturating_sub(began.at.max(since?).0)).ok()?;
+        let grown = anon.saturating_sub(base);
+        let is_met = stood >= growth.still_ns && growth.rise.is_reached(grown, payload);
+        is_met.then(|| (began, format!("{grown} bytes more of anonymous memory, of {payload} payload bytes")))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anonymous_memory_counts_from_the_opening_and_when_it_stands() {
+        const MIB: u64 = 1 << 20;
+        let growth = Growth { rise: "90%".parse().unwrap(), still_ns: 200 };
+        let look = |t, anon: u64| {
+            let mut values = crate::metric::Values::ABSENT;
+            values.set(Metric::PayloadBytes, 100 * MIB);
+            values.set(Metric::RssAnonBytes, anon * MIB);
+            Look::of(&Sample { t: At(t), late_ns: 0, cost_ns: 0, values })
+        };
+        let (mut before, mut growing) = (Before::default(), Growing::default());
+        let mut feed = |before: &mut Before, t, anon| {
+            let look = look(t, anon);
+            before.look(&look);
+            growing.look(growth, &look, before, Some(At(t - 100)), Some(At(i64::MIN))).map(|(moment, _)| moment.at.0)
+        };
+        // Libraries that take more than the payload, before it is opened.
+        for (t, anon) in [(100, 0), (200, 150), (300, 150), (400, 150), (500, 150)] {
+            assert_eq!(feed(&mut before, t, anon), None);
+        }
+        // Told of late: what was read before that is of the model.
+        assert_eq!(feed(&mut before, 600, 180), None);
+        before.opened(Moment { at: At(610), low: Some(At(550)) });
+        assert_eq!(feed(&mut before, 700, 243), None);
+        assert_eq!(feed(&mut before, 800, 241), None, "stands, not for long enough");
+        assert_eq!(feed(&mut before, 900, 242), Some(700));
+        let mut late = Before::default();
+        late.opened(Moment { at: At(10), low: None });
+        assert_eq!(late.base, Some(0));
+    }
+}
