@@ -4,13 +4,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{GIB, MIB, library};
 use crate::folder::RunFolder;
-use crate::support::{ended, eventually, folder, reference_loader, signal, stagemark};
+use crate::support::{LIMIT, ended, eventually, folder, reference_loader, signal, stagemark};
 
 /// What a context takes, by the stand-in's default.
 const CONTEXT: u64 = 400 * MIB;
@@ -34,7 +35,11 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             signal(self.child.id() as i32, Signal::SIGTERM);
-            let _ = self.child.wait();
+            let begun = Instant::now();
+            while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < LIMIT {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = self.child.kill();
         }
     }
 }
@@ -276,6 +281,7 @@ fn of_eight_devices_those_count_that_the_launch_may_use() {
         ("2,9,5", vec![two], 4),
         ("6", six.to_vec(), 64),
         ("MIG-six-b", vec![six[1]], 0),
+        ("MIG-GPU-66aa-0000/2/0", vec![six[1]], 0),
     ] {
         let bench = Bench::of(&script).with("CUDA_VISIBLE_DEVICES", wish).with("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
         let done = bench.load("device allocate weights 0 1G\n until @end\n", |running| {
