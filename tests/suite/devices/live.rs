@@ -185,6 +185,31 @@ fn what_is_taken_first_and_given_back_later_is_seen_as_it_was() {
 }
 
 #[test]
+fn what_is_mapped_placed_and_unmapped_is_on_the_device_alone() {
+    let bench = Bench::of(ONE);
+    let model = bench.scratch.path().join("model.safetensors");
+    let uniform = stagemark_fixtures::models::uniform;
+    uniform(&model, 8 * MIB, 4, stagemark_fixtures::models::Fill::Pattern).unwrap();
+    let acts = format!(
+        "open f {} \n map m f 0 8M private ro\n device allocate weights 0 8M\n until @mapped\n \
+         device copy weights m 0 8M\n unmap m 0 8M\n until @placed\n mark gpu_placed\n",
+        model.display()
+    );
+    let done = bench.load(&acts, |running| {
+        running.sees("mapped_bytes", 8 * MIB);
+        running.sees("device_launch_bytes", 8 * MIB + CONTEXT);
+        running.open("mapped");
+        running.sees("mapped_bytes", 0);
+        running.sees("device_launch_bytes", 8 * MIB + CONTEXT);
+        running.open("placed");
+    });
+    assert!(done.status.success() && done.run.stage("gpu_placed").known("mapped_bytes") == 0);
+    let truth = std::fs::read_to_string(bench.scratch.path().join("truth")).unwrap();
+    let last: Value = serde_json::from_str(truth.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["placed_bytes"], &last["device_bytes"]), (&(8 * MIB).into(), &(8 * MIB + CONTEXT).into()));
+}
+
+#[test]
 fn others_memory_is_in_use_and_not_the_launchs() {
     // This process is no part of the launch.
     let us = std::process::id();
