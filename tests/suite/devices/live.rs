@@ -2,15 +2,16 @@
 //!
 //! A device's reader has its own pace: a test waits for the figure in `samples.csv`, and only then lets the loader go on.
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{GIB, MIB, library};
 use crate::folder::RunFolder;
-use crate::support::{ended, eventually, folder, reference_loader, stagemark};
+use crate::support::{LIMIT, ended, eventually, folder, reference_loader, signal, stagemark};
 
 /// What a context takes, by the stand-in's default.
 const CONTEXT: u64 = 400 * MIB;
@@ -26,23 +27,30 @@ struct Bench {
 struct Running<'b> {
     bench: &'b Bench,
     run: RunFolder,
-    /// The last figure that was waited for.
-    seen: Cell<u64>,
+    child: Child,
+}
+
+/// A test that fails leaves no loader behind that waits for it: the signal goes to the launch too.
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            signal(self.child.id() as i32, Signal::SIGTERM);
+            let begun = Instant::now();
+            while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < LIMIT {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = self.child.kill();
+        }
+    }
 }
 
 impl Running<'_> {
     /// Waits until a sample has this value.
     fn sees(&self, metric: &str, value: u64) {
-        eventually(&format!("{metric} {value}, the last was {}", self.seen.get()), || {
-            self.now(metric, |it| it == value)
+        eventually(&format!("{metric} {value}"), || {
+            let is_there = self.run.path.join("samples.csv").exists();
+            is_there.then(|| self.run.latest(metric))?.filter(|now| *now == value)
         });
-    }
-
-    /// Waits until a sample has a value that is so.
-    fn now(&self, metric: &str, is_so: impl Fn(u64) -> bool) -> Option<u64> {
-        let value = self.run.path.join("samples.csv").exists().then(|| self.run.latest(metric))??;
-        self.seen.set(value);
-        is_so(value).then_some(value)
     }
 
     /// Rows of samples until now.
@@ -141,12 +149,12 @@ impl Bench {
         if self.variables.iter().all(|(name, _)| *name != "STAGEMARK_SYSFS") {
             command.env("STAGEMARK_SYSFS", self.scratch.path().join("none"));
         }
-        let mut child = command.stdin(Stdio::null()).spawn().unwrap();
-        let running = Running { bench: self, run: RunFolder::at(&out), seen: Cell::new(0) };
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        let mut running = Running { bench: self, run: RunFolder::at(&out), child };
         meanwhile(&running);
-        let status = ended(&mut child);
-        let meta = running.run.json();
-        Done { run: running.run, meta, status }
+        let status = ended(&mut running.child);
+        let run = RunFolder::at(out);
+        Done { meta: run.json(), run, status }
     }
 }
 
@@ -174,6 +182,31 @@ fn what_is_taken_first_and_given_back_later_is_seen_as_it_was() {
     assert_eq!(done.run.largest("device_used_bytes"), Some(33 * GIB + CONTEXT));
     let placed = done.run.stage("gpu_placed");
     assert!(placed.reached() && placed.known("peak_device_launch_bytes_low") == 30 * GIB + CONTEXT);
+}
+
+#[test]
+fn what_is_mapped_placed_and_unmapped_is_on_the_device_alone() {
+    let bench = Bench::of(ONE);
+    let model = bench.scratch.path().join("model.safetensors");
+    let uniform = stagemark_fixtures::models::uniform;
+    uniform(&model, 8 * MIB, 4, stagemark_fixtures::models::Fill::Pattern).unwrap();
+    let acts = format!(
+        "open f {} \n map m f 0 8M private ro\n device allocate weights 0 8M\n until @mapped\n \
+         device copy weights m 0 8M\n unmap m 0 8M\n until @placed\n mark gpu_placed\n",
+        model.display()
+    );
+    let done = bench.load(&acts, |running| {
+        running.sees("mapped_bytes", 8 * MIB);
+        running.sees("device_launch_bytes", 8 * MIB + CONTEXT);
+        running.open("mapped");
+        running.sees("mapped_bytes", 0);
+        running.sees("device_launch_bytes", 8 * MIB + CONTEXT);
+        running.open("placed");
+    });
+    assert!(done.status.success() && done.run.stage("gpu_placed").known("mapped_bytes") == 0);
+    let truth = std::fs::read_to_string(bench.scratch.path().join("truth")).unwrap();
+    let last: Value = serde_json::from_str(truth.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["placed_bytes"], &last["device_bytes"]), (&(8 * MIB).into(), &(8 * MIB + CONTEXT).into()));
 }
 
 #[test]
