@@ -247,7 +247,7 @@ pub enum CgroupArg {
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Write the run folder here [default: stagemark-runs/<UTC time>-demo]
+    /// Write the run folder here [default: stagemark-runs/<UTC time>-stagemark]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

@@ -3,8 +3,9 @@
 //!
 //! # Which sample stands at a mark
 //!
-//! The one that was taken for it ([`Mark::sampled`](crate::event::Mark)); where that is not there, the first at or
-//! after the mark, and where the run ended before one, the last before it. A mark that was heard late, when a later one
+//! The one that was taken for it ([`Mark::sampled`](crate::event::Mark)); where that is not there, the first that was
+//! begun at or after the mark while something of the launch was there, else the first that was over by then, and where the
+//! run ended before one, the last before it. A mark that was heard late, when a later one
 //! had been looked at already, has that one's sample: it is nearer, and so no row's values are older than those of the
 //! row before. `sampled` always says which. Values are of the moment that it names, not of the mark: between the two
 //! the launch went on, unless it waited for its mark to be heard.
@@ -229,7 +230,15 @@ fn sample_at(outcome: &Outcome, samples: &[Sample]) -> Option<usize> {
         }
     }
     let index = samples.partition_point(|sample| sample.t < *at);
-    if index < samples.len() { Some(index) } else { samples.len().checked_sub(1) }
+    // A look takes time, most of all where others have the CPU: one that was going on then may have read its values before.
+    let later = &samples[index..];
+    let begun_since = later.iter().position(|sample| sample.t.0.saturating_sub_unsigned(sample.cost_ns) >= at.0);
+    let has_something = |nth: &usize| !crate::stage::is_over(&later[*nth]) || crate::stage::is_over(&later[0]);
+    match begun_since.filter(has_something) {
+        Some(nth) => Some(index + nth),
+        None if index < samples.len() => Some(index),
+        None => samples.len().checked_sub(1),
+    }
 }
 
 /// Whether a sample says anything of a mark: one that was taken when nothing of the launch was left does not, unless the
@@ -404,6 +413,18 @@ mod tests {
         assert_eq!(of("exactly then"), (20, 2));
         assert_eq!(of("next"), (20, 2));
         assert_eq!(of("after the end"), (40, 4));
+    }
+
+    #[test]
+    fn a_look_that_was_going_on_at_a_mark_may_have_read_its_values_before() {
+        let mut run = run((1..=3).map(|t| sample(10 * t, &[(RssBytes, t as u64), (Processes, 1)])).collect());
+        run.samples[1].cost_ns = 9;
+        let at = |at| StageTable::build(vec![reached("a", at, None)], &run).rows[0].sampled;
+        assert_eq!([9, 11, 12, 21, 31].map(at), [10, 20, 30, 30, 30].map(|at| Some(At(at))));
+        // What was over by the next look is better known by the one before.
+        run.samples[2].values.set(Processes, 0);
+        let at = |at| StageTable::build(vec![reached("a", at, None)], &run).rows[0].sampled;
+        assert_eq!(at(12), Some(At(20)));
     }
 
     #[test]

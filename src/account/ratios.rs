@@ -37,6 +37,9 @@ pub struct Ratio {
     pub of: fn(&StageRow, Option<&StageRow>) -> Option<Thousandths>,
 }
 
+/// Least time between two samples for a statement of cores.
+const SHORTEST_NS: u64 = 100_000_000;
+
 /// Every ratio, in the order of the columns.
 pub const RATIOS: &[Ratio] = &[
     Ratio { name: "reread_ratio", of: |row, _| reread(row) },
@@ -51,10 +54,11 @@ pub fn reread(row: &StageRow) -> Option<Thousandths> {
 }
 
 /// CPU time of the tree by the time between the samples at both ends, since the counters are of those moments: how many
-/// cores it kept busy on average. The counters' resolution is a clock tick (10 ms) a process.
+/// cores it kept busy on average. The counters' resolution is a clock tick (10 ms) a process, and a sample takes some time
+/// itself: of less than a tenth of a second nothing can be said.
 pub fn cores_busy(row: &StageRow, before: Option<&StageRow>) -> Option<Thousandths> {
     let begin = before.map_or(Some(At(0)), |before| before.sampled)?;
-    let length = u64::try_from(row.sampled?.0 - begin.0).ok()?;
+    let length = u64::try_from(row.sampled?.0 - begin.0).ok().filter(|length| *length >= SHORTEST_NS)?;
     Thousandths::of(cpu_ns(&row.deltas)?, length)
 }
 

@@ -144,8 +144,8 @@ fn open(path: &Path, found: Found) -> Result<Artifact, ArtifactError> {
 fn declared_in_vain(path: &Path, problem: &str) -> String {
     if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         return format!(
-            "{problem}: nothing is measured of what --artifact names here; correct the path if it is mistyped. A file that \
-             appears while the command runs is found when it is opened, unless another artifact was declared"
+            "{problem}: nothing is measured of it; correct the path if it is mistyped. A file that appears while a command \
+             runs is found when it is opened, unless another artifact was declared"
         );
     }
     problem.to_owned()
