@@ -47,6 +47,10 @@ const EMBEDDED: &[(&str, &str)] = &[
 
 /// Largest stage file that is read, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
+/// Most stages of one file, and most conditions in all of them: each line of the launch is held against each, and what is
+/// asked is asked by a thread of its own.
+const MOST_STAGES: usize = 256;
+const MOST_CONDITIONS: usize = 512;
 
 /// How deep `all` and `any` may be nested.
 const DEEPEST: usize = 8;
@@ -509,6 +513,7 @@ impl Reader<'_> {
     fn stages<'a>(&self, value: &'a Spanned<DeValue<'a>>) -> Result<Vec<Definition>, StageError> {
         let mut stages: Vec<Definition> = Vec::new();
         let mut orders = Vec::new();
+        let mut conditions = 0;
         for stage in self.array(value, "stage")? {
             let table = self.table(stage, "stage")?;
             let fields = self.fields(table, &["name", "begin", "when", "after"])?;
@@ -525,6 +530,13 @@ impl Reader<'_> {
             }
             orders.push(fields.get("after").copied());
             stages.push(Definition { name, after: Vec::new(), begin, when });
+            conditions +=
+                stages[stages.len() - 1].conditions().map(|condition| condition.leaves().len()).sum::<usize>();
+            if stages.len() > MOST_STAGES || conditions > MOST_CONDITIONS {
+                let problem =
+                    format!("a stage file has at most {MOST_STAGES} stages, with {MOST_CONDITIONS} conditions in all");
+                return Err(self.error(stage.span(), problem));
+            }
         }
         if stages.is_empty() {
             return Err(self.error(value.span(), "a stage file needs at least one `[[stage]]`"));
@@ -677,6 +689,21 @@ mod tests {
 
     fn problem(text: &str) -> String {
         StageFile::parse(text, "t.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_every_line_is_held_against_is_bounded() {
+        let stages = |count| (0..count).map(|n| format!("[[stage]]\nname = \"s{n}\"\n")).collect::<String>();
+        let chain = |count: usize| {
+            let after = |n: usize| format!("[[stage]]\nname = \"s{n}\"\nafter = [\"s{}\"]\n", n - 1);
+            format!("name = \"t\"\n[[stage]]\nname = \"s0\"\n{}", (1..count).map(after).collect::<String>())
+        };
+        assert_eq!(StageFile::parse(&chain(MOST_STAGES), "t.toml").unwrap().stages.len(), MOST_STAGES);
+        let said = problem(&format!("name = \"t\"\n{}", stages(MOST_STAGES + 1)));
+        assert!(said.starts_with("t.toml:514:1: a stage file has at most 256 stages"), "{said}");
+        let parts = vec!["{ log = 'x' }"; MOST_CONDITIONS + 1].join(", ");
+        let said = problem(&format!("name = \"t\"\n[[stage]]\nname = \"s\"\nwhen = {{ any = [ {parts} ] }}\n"));
+        assert!(said.starts_with("t.toml:2:1: a stage file has at most"), "{said}");
     }
 
     #[test]
