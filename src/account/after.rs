@@ -28,7 +28,6 @@ impl StageTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::{HostAccount, Work};
     use crate::clock::At;
     use crate::event::{Evidence, Mark};
     use crate::metric::Values;
@@ -39,23 +38,14 @@ mod tests {
         let mut values = Values::ABSENT;
         values.set(Metric::ResidentPayloadBytes, resident);
         values.set(Metric::MinorFaults, at as u64);
-        StageRow {
-            outcome: Outcome {
-                stage: stage.into(),
-                status: Status::Reached,
-                reason: String::new(),
-                begin: None,
-                mark: Some((At(at), Some(0), mark)),
-            },
-            sampled: Some(At(at)),
-            values,
-            deltas: Values::ABSENT,
-            changes: Vec::new(),
-            peaks: Vec::new(),
-            span_peaks: Vec::new(),
-            work: Work::default(),
-            host: HostAccount::default(),
-        }
+        let outcome = Outcome {
+            stage: stage.into(),
+            status: Status::Reached,
+            reason: String::new(),
+            begin: None,
+            mark: Some((At(at), Some(0), mark)),
+        };
+        StageRow { sampled: Some(At(at)), values, ..StageRow::of(outcome) }
     }
 
     #[test]

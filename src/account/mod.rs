@@ -62,6 +62,21 @@ pub struct StageRow {
 }
 
 impl StageRow {
+    /// A row of a stage at which nothing is known.
+    fn of(outcome: Outcome) -> StageRow {
+        StageRow {
+            outcome,
+            sampled: None,
+            values: Values::ABSENT,
+            deltas: Values::ABSENT,
+            changes: Vec::new(),
+            peaks: Vec::new(),
+            span_peaks: Vec::new(),
+            work: Work::default(),
+            host: HostAccount::default(),
+        }
+    }
+
     /// When the stage was reached.
     pub fn at(&self) -> Option<At> {
         self.outcome.mark.as_ref().map(|(at, _, _)| *at)
@@ -148,17 +163,7 @@ impl StageTable {
                 outcome,
             });
         }
-        rows.extend(unmarked.into_iter().map(|outcome| StageRow {
-            outcome,
-            sampled: None,
-            values: Values::ABSENT,
-            deltas: Values::ABSENT,
-            changes: Vec::new(),
-            peaks: Vec::new(),
-            span_peaks: Vec::new(),
-            work: Work::default(),
-            host: HostAccount::default(),
-        }));
+        rows.extend(unmarked.into_iter().map(StageRow::of));
 
         let stopping_event = run
             .meta

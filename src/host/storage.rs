@@ -290,22 +290,11 @@ fn split_layers(paths: &str) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A machine's files, unpacked from a list: `path -> target` is a link, `path: text` a file.
+    /// A recorded machine.
     fn machine() -> (tempfile::TempDir, Roots, Mounts) {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        for line in include_str!("../../fixtures/host/storage.txt").lines().filter(|line| !line.starts_with('#')) {
-            let make = |path: &str| {
-                let path = root.join(path);
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                path
-            };
-            if let Some((path, target)) = line.split_once(" -> ") {
-                std::os::unix::fs::symlink(target, make(path)).unwrap();
-            } else if let Some((path, text)) = line.split_once(": ") {
-                std::fs::write(make(path), text.replace("\\n", "\n")).unwrap();
-            }
-        }
+        stagemark_fixtures::recorded::unpack(include_str!("../../fixtures/host/storage.txt"), root);
         let roots = Roots::recorded(root);
         let mounts = Mounts::read(&roots.proc);
         (folder, roots, mounts)

@@ -309,20 +309,8 @@ impl StageFile {
                 return Err(reader.error(start..start, problem));
             }
             (kind, _) => {
-                let kinds = [
-                    "log",
-                    "mapping",
-                    "residency",
-                    "exit",
-                    "http",
-                    "tcp",
-                    "unix",
-                    "file",
-                    "first_output",
-                    "unmap",
-                    "quiet",
-                    "notify",
-                ];
+                let stands_alone = |kind: &&str| !matches!(*kind, "device" | "anon" | "all" | "any");
+                let kinds: Vec<&str> = CONDITIONS.iter().copied().filter(stands_alone).chain(["notify"]).collect();
                 let problem = format!("unknown kind `{kind}`{}", hint(kind, &kinds));
                 return Err(reader.error(start..start, problem));
             }

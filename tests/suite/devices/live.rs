@@ -2,7 +2,7 @@
 //!
 //! A device's reader has its own pace: a test waits for the figure in `samples.csv`, and only then lets the loader go on.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -325,28 +325,12 @@ fn a_driver_that_is_not_loaded_is_said() {
     assert!(done.why("device_used_bytes").to_lowercase().contains("driver"), "{}", done.meta["absent"]);
 }
 
-/// A machine's files, unpacked from a list: `path -> target` is a link, `path: text` a file.
-fn unpack(list: &str, root: &Path) {
-    for line in list.lines().filter(|line| !line.starts_with('#')) {
-        let make = |path: &str| {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            path
-        };
-        if let Some((path, target)) = line.split_once(" -> ") {
-            std::os::unix::fs::symlink(target, make(path)).unwrap();
-        } else if let Some((path, text)) = line.split_once(": ") {
-            std::fs::write(make(path), text.replace("\\n", "\n")).unwrap();
-        }
-    }
-}
-
 #[test]
 fn the_kernels_own_files_tell_of_other_devices() {
     let mut bench = Bench::of(ONE);
     bench.library = "/nowhere/libnvidia-ml.so.1".into();
     let root = bench.scratch.path().join("machine");
-    unpack(include_str!("../../../fixtures/host/devices.txt"), &root);
+    stagemark_fixtures::recorded::unpack(include_str!("../../../fixtures/host/devices.txt"), &root);
     let (sys, proc) = (root.join("sys"), root.join("proc"));
     let bench = bench.with("STAGEMARK_SYSFS", sys.to_str().unwrap()).with("STAGEMARK_PROC", proc.to_str().unwrap());
     // The launch itself puts what its descriptors say into the recorded tree: nobody else knows its number. One client
