@@ -1,4 +1,5 @@
-//! What goes into `detail.csv`: a figure when it changed, at most once a second each, and at marks and ends.
+//! What goes into `detail.csv`: a figure when it changed, at most once a second each (a device's whenever it was seen to
+//! change), and at marks and ends.
 
 use std::collections::HashMap;
 
@@ -28,7 +29,11 @@ impl DetailLog {
         (figure.at, figure.value) = (at, value);
         let due = match figure.written {
             None => true,
-            Some((written_at, written)) => written != value && at.0 - written_at.0 >= APART_NS,
+            Some((written_at, written)) => {
+                // A device's memory changes seldom, and is in no sample by itself: each change has its time.
+                let is_frequent = !matches!(scope, Scope::Device(_));
+                written != value && (!is_frequent || at.0 - written_at.0 >= APART_NS)
+            }
         };
         (due || at_mark).then(|| figure.write(scope, metric))
     }
@@ -75,5 +80,7 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].at, rows[0].value), (At(3 * SECOND + 1), 9));
         assert_eq!(log.end(3), []);
+        let mut offer = |t, value| log.offer(At(t), Scope::Device(0), "used_bytes", value, false).is_some();
+        assert_eq!([(0, 1), (20, 1), (40, 2), (60, 1)].map(|(t, value)| offer(t, value)), [true, false, true, true]);
     }
 }

@@ -318,10 +318,15 @@ fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, note
     }
 }
 
-/// What is in use on one device, as `detail.csv` has it.
+/// What is in use on one device, as `detail.csv` has it: a row a change, and so what was before holds until then.
 fn of_device(shown: &Shown, index: usize) -> Stretch {
     let own = shown.run.details.iter().filter(|row| row.scope == Scope::Device(index) && row.metric == "used_bytes");
-    own.map(|row| (row.at.0, row.value as f64)).collect()
+    let mut steps = Stretch::new();
+    for row in own {
+        steps.extend(steps.last().map(|&(_, before)| (row.at.0, before)));
+        steps.push((row.at.0, row.value as f64));
+    }
+    steps
 }
 
 /// A panel of two rates: one as an area, one as a line over it.
