@@ -31,8 +31,9 @@ use crate::clock::At;
 use crate::event::What;
 use crate::metric::{self, Metric, Values};
 use crate::run::Run;
+use crate::run::meta::Exit;
 use crate::sample::Sample;
-use crate::stage::Outcome;
+use crate::stage::{Beside, Outcome};
 
 pub use after::AFTER;
 pub use host::HostAccount;
@@ -111,7 +112,9 @@ pub struct StageTable {
 impl StageTable {
     /// The table of a run, by the stage definitions that it was recorded with.
     pub fn of(run: &Run) -> StageTable {
-        StageTable::build(crate::stage::outcomes(&run.meta.stages, &run.events), run)
+        let stopped_at = run.meta.exit.as_ref().and_then(Exit::stop);
+        let beside = Beside { stopped_at, values: Some(&run.meta.variables) };
+        StageTable::build(crate::stage::outcomes(&run.meta.stages, &run.events, beside), run)
     }
 
     /// The table of a run in which these became of its stages, in the stage file's order.
@@ -367,7 +370,16 @@ mod tests {
     fn run(samples: Vec<Sample>) -> Run {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runs/ml-216");
         let meta = Meta::load(&folder).unwrap();
-        Run { folder, meta, samples, events: Vec::new(), details: Vec::new(), tensors: None, gaps: Vec::new() }
+        Run {
+            folder,
+            meta,
+            samples,
+            events: Vec::new(),
+            details: Vec::new(),
+            tensors: None,
+            responses: Vec::new(),
+            gaps: Vec::new(),
+        }
     }
 
     fn reached(stage: &str, at: i64, sampled: Option<i64>) -> Outcome {

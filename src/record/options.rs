@@ -13,7 +13,7 @@ use crate::host::limit_behind;
 use crate::launch::StartError;
 use crate::probe::stream::Choice;
 use crate::stage::asked::Work;
-use crate::stage::file::hint;
+use crate::stage::file::{each_once, hint};
 use crate::stage::{StageError, StageFile};
 use crate::watch::is_stage_name;
 
@@ -92,6 +92,7 @@ impl Options {
 
     /// The stage files that may be followed, each with the one-off stages of the command line.
     pub(super) fn candidates(&self) -> Result<Vec<StageFile>, StageError> {
+        each_once(&self.one_offs)?;
         let mut candidates = self.stages.clone().map_or_else(StageFile::embedded, |stages| vec![stages]);
         for stages in &mut candidates {
             self.one_offs.iter().try_for_each(|text| stages.add_one_off(text))?;

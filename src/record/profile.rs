@@ -34,6 +34,7 @@ use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
 use crate::ask::Asking;
+use crate::ask::already::already;
 use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts, limit_behind};
@@ -55,7 +56,8 @@ use crate::run::Meta;
 use crate::run::meta::{ArtifactMeta, Condition, SCHEMA};
 use crate::run::peaks::{OwnCgroup, PeaksMeta};
 use crate::run::sources::Sources;
-use crate::stage::Matcher;
+use crate::stage::asked::Values;
+use crate::stage::{Matcher, StageFile};
 use crate::sys::process::{exit_on_abort, outlive_aborts};
 use crate::watch::{self, Observed, Seen, log, notify, unseen};
 
@@ -98,7 +100,8 @@ impl Prepared {
         let Resolution { artifacts, warnings: unresolved, .. } =
             set::resolve(&options.artifacts, &options.argv, &environment, &directory);
         let resets = options.reset_peaks.then(|| RESETS.to_owned());
-        let about_options: Vec<String> = unreachable.into_iter().chain(unresolved).chain(resets).collect();
+        let there = already_there(&candidates, options);
+        let about_options: Vec<String> = unreachable.into_iter().chain(unresolved).chain(resets).chain(there).collect();
         if !options.quiet {
             // What was asked for may never come, and a server never ends: this is said before the start.
             about_options.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
@@ -156,6 +159,22 @@ impl Prepared {
     }
 }
 
+/// What is there before the start that would mark a stage of the file that the command itself fits, or that was named.
+fn already_there(candidates: &[StageFile], options: &Options) -> Vec<String> {
+    let argv: Vec<String> = options.argv.iter().map(text_of).collect();
+    let Some(file) = candidates.iter().find(|file| file.fits(&argv)).or(candidates.last()) else { return Vec::new() };
+    let variable = |name: &String| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut values = Values::new();
+    // A file's variables are those of a program that it fits; one that the command starts is not known yet.
+    if file.argv.is_empty() || file.fits(&argv) {
+        values.extend(file.vars.iter().map(|(name, of)| {
+            let value = of.in_argv(&argv).or_else(|| of.env.iter().find_map(variable));
+            (name.clone(), value.unwrap_or_else(|| of.default.clone()))
+        }));
+    }
+    already(file, &values)
+}
+
 /// Runs the command under the profiler; returns the exit status.
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
@@ -176,7 +195,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     // From here on what is refused (descriptors, threads) costs what it was for, and not the launch.
     let reserve = reserve();
     let notify = notify::Notify::bind(std::env::var_os("NOTIFY_SOCKET").as_deref().map(Path::new))
-        .map_err(|error| warnings.push(format!("notifications cannot be heard: {error}")))
+        .map_err(|error| warnings.push(watch::not_heard(&error)))
         .ok();
     let mut group = options.cgroup.then(OwnGroup::create);
     let command = launch::Command {
@@ -252,7 +271,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let view = tree.view();
     let notified = notify.and_then(|notify| {
         let watch = notify.watch(sender.clone(), Box::new(move |pid| belongs(&view, pid)));
-        watch.map_err(|error| warnings.push(format!("notifications cannot be heard: {error}"))).ok()
+        watch.map_err(|error| warnings.push(watch::not_heard(&error))).ok()
     });
     meta.warnings = warnings;
     let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);

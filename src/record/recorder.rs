@@ -338,6 +338,9 @@ impl Recorder {
         let reason = |metric| self.absence.ever().find(|(of, _)| *of == metric).map_or("", |(_, why)| why).to_owned();
         self.meta.warnings.extend(lacking::caveats(self.probes.process.caveats(), &last, reason));
         self.faults.iter_mut().for_each(FaultLog::finish);
+        if let Some(text) = place::fits_nothing(&self.meta.stages, self.matcher.has_fitted()) {
+            self.happened(Mono::now(), Some(0), What::Warning { text });
+        }
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
@@ -565,7 +568,9 @@ impl Recorder {
             What::Gone { pid, .. } => self.end_of(*pid),
             What::Warning { text } => self.meta.warnings.push(text.clone()),
             What::Exit { code, signal, .. } => {
-                self.meta.exit = Some(Exit { at: event.at, code: *code, signal: *signal, stopped: self.stopped });
+                let stopped_at = self.meta.until.clone().filter(|_| self.stopped);
+                let (code, signal, stopped) = (*code, *signal, self.stopped);
+                self.meta.exit = Some(Exit { at: event.at, code, signal, stopped, stopped_at });
             }
             _ => {}
         }

@@ -9,6 +9,7 @@ mod faults;
 pub mod folder;
 pub mod peak;
 pub mod plot;
+mod repeats;
 mod sources;
 pub mod tensors;
 pub mod terminal;

@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{account, death, device, eviction, faults, units, words, work};
+use super::{account, death, device, eviction, faults, repeats, units, words, work};
 
 pub(super) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -80,6 +80,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     super::sources::sentence(&run.meta).iter().for_each(|sentence| page.line(sentence));
     work::lines(run, table).iter().for_each(|line| page.line(line));
     faults::sentences(run).iter().for_each(|sentence| page.line(sentence));
+    repeats::sentences(run).iter().for_each(|sentence| page.line(sentence));
     page.blank();
     page.line(&words::condition(run));
     page.line(&format!("{} · stages: {}", words::stopping_event(run, table), words::stage_file(run)));
@@ -131,25 +132,45 @@ impl Page {
     }
 }
 
+/// The widths of [`COLUMNS`]; narrower, where that is what the longest name needs.
+fn widths(table: &StageTable) -> [usize; COLUMNS.len()] {
+    let usual = COLUMNS.map(|column| column.width);
+    let longest = table.reached().map(|row| columns(&plain(&row.outcome.stage))).max().unwrap_or(0);
+    if longest <= room_for_names(&usual) {
+        return usual;
+    }
+    COLUMNS.map(|column| {
+        let values = table.reached().map(|row| (column.value)(row).map_or(1, |value| columns(&value)));
+        values.max().unwrap_or(0).max(columns(column.head)).min(column.width)
+    })
+}
+
+fn room_for_names(widths: &[usize]) -> usize {
+    WIDTH - widths.iter().map(|width| width + 1).sum::<usize>()
+}
+
 fn table_of_stages(page: &mut Page, table: &StageTable) {
-    let name = WIDTH - COLUMNS.iter().map(|column| column.width + 1).sum::<usize>();
-    let mut head = format!("{:<name$}", "stage");
-    COLUMNS.iter().for_each(|column| head.push_str(&format!(" {:>1$}", column.head, column.width)));
-    page.raw(&head);
-    for row in table.reached() {
-        let stage = plain(&row.outcome.stage);
-        // A name that is too long has a line of its own: it is what the reader will look for.
-        let mut line = if columns(&stage) <= name {
-            padded(&stage, name)
-        } else {
-            page.raw(&elide(&stage, WIDTH));
-            " ".repeat(name)
-        };
-        for column in &COLUMNS {
-            let value = (column.value)(row).unwrap_or_else(|| ABSENT.to_owned());
-            line.push_str(&format!(" {:>1$}", elide(&value, column.width), column.width));
+    let widths = widths(table);
+    let name = room_for_names(&widths);
+    let shown: Vec<String> = table.reached().map(|row| elide(&plain(&row.outcome.stage), name)).collect();
+    let line = |stage: &str, cells: &[String; COLUMNS.len()]| {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!(" {:>width$}", elide(cell, width)));
+        format!("{}{}", padded(stage, name), cells.collect::<String>())
+    };
+    page.raw(&line("stage", &COLUMNS.map(|column| column.head.to_owned())));
+    for (row, stage) in table.reached().zip(&shown) {
+        // The name is what the reader will look for: where its ends are another's too, it has a line of its own.
+        let is_alone = shown.iter().filter(|other| *other == stage).count() == 1;
+        if !is_alone {
+            page.raw(&elide(&plain(&row.outcome.stage), WIDTH));
         }
-        page.raw(&line);
+        let cells = COLUMNS.map(|column| (column.value)(row).unwrap_or_else(|| ABSENT.to_owned()));
+        page.raw(&line(if is_alone { stage } else { "" }, &cells));
+        if let Some(begin) = row.outcome.begin {
+            let mut cells = [const { String::new() }; COLUMNS.len()];
+            cells[0] = seconds(begin);
+            page.raw(&line("  begun at", &cells));
+        }
     }
     words::missing(table).iter().for_each(|sentence| page.line(sentence));
     if table.reached().next().is_some() {

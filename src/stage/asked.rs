@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -169,6 +170,14 @@ pub fn fill_json(value: &Value, values: &Values) -> Value {
             Value::Object(fields.iter().map(|(key, item)| (key.clone(), fill_json(item, values))).collect())
         }
         other => other.clone(),
+    }
+}
+
+/// A path, `~/` being the home directory.
+pub fn at_home(path: &str) -> PathBuf {
+    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
+        (Some(rest), Some(home)) => Path::new(&home).join(rest),
+        _ => PathBuf::from(path),
     }
 }
 

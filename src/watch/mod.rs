@@ -191,6 +191,18 @@ pub fn unseen_stream(text: &str) -> Option<Stream> {
     })
 }
 
+const UNHEARD: &str = "notifications cannot be heard: ";
+
+/// Says that no notification can be heard. Recorded, so that [`unheard`] finds it again.
+pub fn not_heard(error: &std::io::Error) -> String {
+    format!("{UNHEARD}{error}")
+}
+
+/// Why none could be, if that is what a warning says.
+pub fn unheard(text: &str) -> Option<&str> {
+    text.strip_prefix(UNHEARD)
+}
+
 const LOST: &str = "came too fast to be matched or kept";
 
 /// Says that some of an output was passed on without being looked at. Recorded, so that [`tells_a_loss`] finds it again.

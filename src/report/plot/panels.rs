@@ -9,6 +9,7 @@ use crate::metric::{Metric, Values};
 use crate::report::text::{elide, plain};
 use crate::report::units;
 use crate::run::Scope;
+use crate::sample::Sample;
 
 /// The picture's colours, after Okabe and Ito.
 pub struct Palette;
@@ -21,6 +22,8 @@ impl Palette {
     pub const FRAME: Colour = Colour(0x999999, 1.0);
     pub const MARK: Colour = Colour(0x333333, 1.0);
     pub const UNCERTAIN: Colour = Colour(0x333333, 0.12);
+    /// A stage that has a beginning and an end.
+    pub const SPAN: Colour = Colour(0x333333, 0.75);
     /// A file's bytes, none of which was seen touched.
     pub const BAND: Colour = Colour(0xf6f6f6, 1.0);
     pub const HATCH: Colour = Colour(0xbbbbbb, 1.0);
@@ -553,6 +556,49 @@ pub fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
             }
         }
         right = from - 34;
+    }
+}
+
+/// What a look that stands in every panel means.
+pub enum Sign {
+    Band,
+    Hatch,
+    Span,
+}
+
+/// The signs that the picture has, of those that no panel's own key tells of.
+pub fn legend(shown: &Shown, table: &StageTable, axis: &TimeAxis) -> Vec<(Sign, &'static str)> {
+    use Metric::{ResidentPayloadBytes, RssAnonBytes};
+    let has_gaps = |samples: &[Sample], metric: Metric| {
+        let is_known = samples.iter().any(|sample| sample.values.get(metric).is_some());
+        let gaps = series::gaps(samples, |values| values.get(metric));
+        is_known && gaps.iter().any(|(begin, end)| axis.x(begin.0) < axis.x(end.0))
+    };
+    let banded = table.reached().any(|row| super::uncertain(row, axis).is_some());
+    let hatched = has_gaps(&shown.samples, ResidentPayloadBytes)
+        || has_gaps(&series::held_to_the_end(&shown.samples), RssAnonBytes);
+    let spans = table.reached().any(|row| row.outcome.begin.is_some());
+    let signs = [
+        (banded, Sign::Band, "the stage was reached somewhere in the band, at its line at the latest"),
+        (hatched, Sign::Hatch, "not known"),
+        (spans, Sign::Span, "a span, from its beginning to its mark"),
+    ];
+    signs.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, sign, text)| (sign, text)).collect()
+}
+
+/// Draws them in a row, whose baseline begins here.
+pub fn draw_legend(scene: &mut Scene, (left, baseline): Point, signs: Vec<(Sign, &'static str)>) {
+    let mut x = left;
+    for (sign, text) in signs {
+        let middle = baseline - KEY_EM * 3 / 8;
+        let (from, to) = ((x, middle - 9), (x + 36, middle + 9));
+        match sign {
+            Sign::Band => scene.rect(from, to, Palette::UNCERTAIN),
+            Sign::Hatch => scene.hatch(from, to, Palette::HATCH),
+            Sign::Span => scene.rect((from.0, middle - 3), (to.0, middle + 3), Palette::SPAN),
+        }
+        scene.text((to.0 + 12, baseline), Side::Left, KEY_EM, Palette::GREY, text);
+        x = to.0 + 12 + font::width(text, KEY_EM) + 34;
     }
 }
 
