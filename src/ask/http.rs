@@ -146,6 +146,11 @@ pub(super) struct Request<'a> {
 impl<'a> Request<'a> {
     pub fn of(http: &'a asked::Http, values: &'a Values, secrets: &'a Secrets) -> Result<Request<'a>, String> {
         let url = http.url.fill_address(values).map_err(no_value)?;
+        // A value with one of these in it would make another host of what stood before it, or another path.
+        let authority = Template::new(http.authority()).fill_address(values).map_err(no_value)?;
+        if authority.contains(['/', '?', '#', '@', '\\']) {
+            return Err("no URL: a variable's value makes another one of it".to_string());
+        }
         let parsed = url.parse::<ureq::http::Uri>().map_err(|error| format!("no URL: {error}"))?;
         let host = parsed.host().ok_or("no host in the URL")?.to_string();
         Ok(Request { of: http, values, secrets, url, host, agent: None })

@@ -268,3 +268,60 @@ fn cost(run: &Run) -> Option<String> {
         units::duration(cost.tick_cost_p99_ns)
     ))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::event::What;
+
+    /// The table of a recorded run, its marks' names changed, without what stands below it.
+    fn table(rename: impl Fn(usize, &str) -> String, begin: Option<At>) -> Vec<String> {
+        let mut run = Run::load(std::path::Path::new("fixtures/runs/lazy")).unwrap();
+        let mut number = 0;
+        for event in &mut run.events {
+            if let What::Mark(mark) = &mut event.what {
+                let name = rename(number, &mark.stage);
+                for stage in &mut run.meta.stages.stages {
+                    if stage.name == mark.stage {
+                        stage.name.clone_from(&name);
+                    }
+                }
+                (mark.stage, number) = (name, number + 1);
+            }
+        }
+        let mut table = StageTable::of(&run);
+        table.rows[0].outcome.begin = begin;
+        let mut page = Page::default();
+        table_of_stages(&mut page, &table);
+        page.text.lines().take_while(|line| !line.starts_with("first_response:")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_long_name_does_not_break_the_rows() {
+        let usual = table(|_, name| name.to_owned(), None);
+        for length in [18, 20, 24, 40, 64] {
+            let lines = table(|number, _| format!("{number}{}", "x".repeat(length - 1)), None);
+            assert_eq!(lines.len(), usual.len(), "{lines:#?}");
+            assert!(lines.iter().all(|line| columns(line) <= WIDTH), "{lines:#?}");
+            let numbers = |lines: &[String]| {
+                lines
+                    .iter()
+                    .skip(1)
+                    .map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" "))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(numbers(&lines), numbers(&usual));
+        }
+        assert!(table(|_, _| "x".repeat(20), None)[1].starts_with(&"x".repeat(20)), "the columns give way first");
+        // Names of which the same would be left have a line of their own each.
+        let alike = table(|number, _| format!("{}{number}{}", "x".repeat(30), "y".repeat(30)), None);
+        assert_eq!(alike.len(), 2 * usual.len() - 1, "{alike:#?}");
+    }
+
+    #[test]
+    fn a_span_has_a_row_for_its_beginning() {
+        let lines = table(|_, name| name.to_owned(), Some(At(1_250_000_000)));
+        assert_eq!(lines[2], format!("{:<18} {:>8}", "  begun at", "1.250"), "{lines:#?}");
+    }
+}

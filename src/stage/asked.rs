@@ -230,6 +230,12 @@ impl Http {
         }
     }
 
+    /// Host and port, as they stand in the URL.
+    pub fn authority(&self) -> &str {
+        let url = self.url.as_str();
+        url.split_once("://").map_or("", |(_, rest)| rest).split(['/', '?', '#']).next().unwrap_or_default()
+    }
+
     /// The variables without which it cannot be sent.
     pub(super) fn names(&self) -> BTreeSet<&str> {
         let file = match &self.body {

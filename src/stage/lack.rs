@@ -22,7 +22,7 @@ use super::asked::Values;
 use super::condition::{Condition, Count};
 use super::{Beside, Definition, StageFile, Status, ending};
 use crate::clock::At;
-use crate::event::{Event, Stream, What};
+use crate::event::{Event, Evidence as Shown, Stream, What};
 use crate::metric::Metric;
 use crate::probe::device::{NO_DEVICE, NO_VISIBLE_DEVICE};
 use crate::watch::{tells_a_loss, unheard, unseen_stream};
@@ -93,7 +93,12 @@ impl<'a> Evidence<'a> {
         let unknown = stages.vars.keys().map(String::as_str).filter(|name| !known.contains_key(*name)).collect();
         let mut values = stages.defaults();
         values.extend(known);
-        let opened = events.iter().any(|event| matches!(event.what, What::Opened { .. } | What::Mapped { .. }));
+        let is_of_an_artifact = |what: &What| match what {
+            What::Opened { .. } | What::Mapped { .. } => true,
+            What::Mark(mark) => mark.evidence == Shown::Mapping,
+            _ => false,
+        };
+        let opened = events.iter().any(|event| is_of_an_artifact(&event.what));
         Evidence {
             stages,
             values,

@@ -137,6 +137,7 @@ impl Matcher {
             event.what,
             What::Artifact { .. }
                 | What::Mapped { .. }
+                | What::Unmapped { .. }
                 | What::Opened { .. }
                 | What::Notify { .. }
                 | What::Exit { .. }
@@ -530,7 +531,9 @@ impl Following {
                 self.world.artifacts.insert(*artifact);
             }
             What::Opened { .. } => self.world.before.opened(moment),
+            What::Unmapped { .. } => return self.tell_of_mappings(moment),
             What::Mapped { pid, artifact, bytes, .. } => {
+                self.tell_of_mappings(moment);
                 let world = &mut self.world;
                 world.before.opened(moment);
                 world.artifacts.insert(*artifact);
@@ -684,6 +687,15 @@ impl Following {
         }
     }
 
+    /// Has every condition that goes by the mapped extent told that it may have changed.
+    fn tell_of_mappings(&mut self, moment: Moment) {
+        for stage in &mut self.stages {
+            for (condition, progress) in stage.begin.iter_mut().chain(&mut stage.when) {
+                tell_of_mapping(condition, progress, moment);
+            }
+        }
+    }
+
     /// Has a notification heard by every condition that names it; says whether there is one.
     fn take_notice(&mut self, name: &str, proof: &Proof) -> bool {
         let is_named = |leaf: &&Condition| matches!(leaf, Condition::Notify(of) if of == name);
@@ -801,6 +813,16 @@ fn take_answer(condition: &Condition, progress: &mut Progress, probe: &Probe, pr
         {
             *met = Some(proof.clone());
         }
+        _ => {}
+    }
+}
+
+fn tell_of_mapping(condition: &Condition, progress: &mut Progress, moment: Moment) {
+    match (condition, progress) {
+        (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
+            parts.iter().zip(progress).for_each(|(part, progress)| tell_of_mapping(part, progress, moment));
+        }
+        (_, Progress::Unmap { state, .. }) => state.tell(moment),
         _ => {}
     }
 }
@@ -963,8 +985,7 @@ fn match_look(condition: &Condition, progress: &mut Progress, look: &Look, openi
             }
         }
         (Condition::Unmap(share), Progress::Unmap { state, met }) if met.is_none() => {
-            if let (Some((low, detail)), Some(_)) = (state.look(look, *share, world.looked), since) {
-                let moment = Moment { at: look.t, low: Some(low) };
+            if let (Some((moment, detail)), Some(_)) = (state.look(look, *share, world.looked), since) {
                 *met = Some(Proof::new(moment, Evidence::Unmap, detail));
             }
         }

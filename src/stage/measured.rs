@@ -78,24 +78,47 @@ impl Moment {
 #[derive(Default)]
 pub(super) struct Unmapping {
     largest: u64,
-    /// The extent as it was last, and the look before the one that first saw it so: it was so at some time after that.
-    now: Option<(u64, At)>,
+    /// The extent as it was last, when it came to be so, and the look before the one that first saw it so.
+    now: Option<(u64, Moment, At)>,
+    /// When, since the last look, what is mapped was told to have changed: all such changes lie in here.
+    told: Option<Moment>,
 }
 
 impl Unmapping {
-    /// When at the earliest, and in words, if by this share of the largest that it was; `looked`: the look before this
-    /// one. Not each look reads what is mapped, and so the time reaches back to when the extent was last seen to change.
-    /// What the end of the processes takes is not meant.
-    pub fn look(&mut self, look: &Look, share: Share, looked: Option<At>) -> Option<(At, String)> {
+    /// A process was seen to map more or less of an artifact than before.
+    pub fn tell(&mut self, moment: Moment) {
+        self.told = Some(match self.told {
+            None => moment,
+            Some(other) => Moment {
+                at: moment.at.max(other.at),
+                low: moment.low.zip(other.low).map(|(low, other)| low.min(other)),
+            },
+        });
+    }
+
+    /// When, and in words, if by this share of the largest that it was; `looked`: the look before this one. Not each look
+    /// reads what is mapped. Where a reading told of a change, the time is that change's; else it reaches back to when the
+    /// extent was last seen to change. What the end of the processes takes is not meant.
+    pub fn look(&mut self, look: &Look, share: Share, looked: Option<At>) -> Option<(Moment, String)> {
         let mapped = look.mapped.filter(|_| !look.over)?;
         let looked = looked.unwrap_or(At(0));
-        let low = self.now.map_or(looked, |(_, since)| since);
-        if self.now.is_none_or(|(before, _)| before != mapped) {
-            self.now = Some((mapped, looked));
-        }
+        let told = self.told.take();
+        let moment = match self.now {
+            Some((before, moment, _)) if before == mapped => moment,
+            before => {
+                let low = before.map_or(looked, |(_, _, looked)| looked);
+                let moment = Moment {
+                    at: told.map_or(look.t, |told| told.at.min(look.t)),
+                    low: Some(told.and_then(|told| told.low).map_or(low, |told| told.max(low))),
+                };
+                self.now = Some((mapped, moment, looked));
+                moment
+            }
+        };
         self.largest = self.largest.max(mapped);
         let gone = self.largest - mapped;
-        share.is_reached(gone, self.largest).then(|| (low, format!("{mapped} of {} mapped bytes left", self.largest)))
+        let shrunk = share.is_reached(gone, self.largest);
+        shrunk.then(|| (moment, format!("{mapped} of {} mapped bytes left", self.largest)))
     }
 }
 

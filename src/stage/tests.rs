@@ -642,6 +642,31 @@ fn what_was_unmapped_is_a_share_of_the_most_that_was_mapped() {
 }
 
 #[test]
+fn an_unmapping_has_the_time_of_the_reading_that_told_of_it() {
+    let figures = |t, mapped| (t, [(Metric::MappedBytes, mapped)]);
+    let all = [figures(10, 100), figures(20, 100), figures(500, 100), figures(900, 0)];
+    let samples = samples(&all.iter().map(|(t, figures)| (*t, &figures[..])).collect::<Vec<_>>());
+    let unmapped = |at, uncertainty_ns| {
+        let what = What::Unmapped { pid: 7, artifact: ArtifactId(0) };
+        Event { at: At(at), uncertainty_ns, what }
+    };
+    let marked = |events: &[Event]| {
+        let found = rematch(vec![one("{ unmap = '50%' }")], events, &[], &samples);
+        let sampled = found.iter().find_map(|event| match &event.what {
+            What::Mark(mark) => mark.sampled,
+            _ => None,
+        });
+        let (_, at, uncertainty, _) = marks(&found).remove(0);
+        (at, uncertainty, sampled.unwrap().0)
+    };
+    assert_eq!(marked(&[]), (900, Some(900), 900), "since the extent was last seen to change");
+    assert_eq!(marked(&[unmapped(517, Some(30))]), (517, Some(30), 900));
+    assert_eq!(marked(&[unmapped(517, Some(30)), unmapped(600, Some(5))]), (600, Some(113), 900), "either of them");
+    assert_eq!(marked(&[unmapped(15, Some(1)), unmapped(517, Some(30))]), (517, Some(30), 900), "seen by a look since");
+    assert_eq!(marked(&[unmapped(517, None)]), (517, Some(517), 900));
+}
+
+#[test]
 fn a_plateau_is_a_rise_and_then_nothing() {
     const MS: i64 = 1_000_000;
     let figures = |t: i64, used| (t * MS, [(Metric::DeviceLaunchBytes, used)]);

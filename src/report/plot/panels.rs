@@ -574,16 +574,19 @@ pub fn legend(shown: &Shown, table: &StageTable, axis: &TimeAxis) -> Vec<(Sign, 
         let gaps = series::gaps(samples, |values| values.get(metric));
         is_known && gaps.iter().any(|(begin, end)| axis.x(begin.0) < axis.x(end.0))
     };
-    let banded = table.reached().any(|row| super::uncertain(row, axis).is_some());
     let hatched = has_gaps(&shown.samples, ResidentPayloadBytes)
         || has_gaps(&series::held_to_the_end(&shown.samples), RssAnonBytes);
     let spans = table.reached().any(|row| row.outcome.begin.is_some());
-    let signs = [
-        (banded, Sign::Band, "the stage was reached somewhere in the band, at its line at the latest"),
-        (hatched, Sign::Hatch, "not known"),
-        (spans, Sign::Span, "a span, from its beginning to its mark"),
-    ];
-    signs.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, sign, text)| (sign, text)).collect()
+    let signs = [(hatched, Sign::Hatch, "not known"), (spans, Sign::Span, "a span, from its beginning to its mark")];
+    let signs = signs.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, sign, text)| (sign, text));
+    legend_of_marks(table, axis).into_iter().chain(signs).collect()
+}
+
+/// The same of a picture that has nothing else than marks.
+pub fn legend_of_marks(table: &StageTable, axis: &TimeAxis) -> Vec<(Sign, &'static str)> {
+    let banded = table.reached().any(|row| super::uncertain(row, axis).is_some());
+    let text = "the stage was reached somewhere in the band, at its line at the latest";
+    if banded { vec![(Sign::Band, text)] } else { Vec::new() }
 }
 
 /// Draws them in a row, whose baseline begins here.

@@ -312,11 +312,12 @@ impl Reader<'_> {
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(self.error(span, "`url`: white space in it"));
         }
-        let authority = text.split_once("://").map_or("", |(_, rest)| rest).split(['/', '?', '#']).next();
-        if authority.is_some_and(|authority| authority.contains('@')) {
+        let http = Http::to(text);
+        let authority = http.authority();
+        if authority.contains('@') {
             return Err(self.error(span, "`url`: a password stands in no file: give it by --header-env"));
         }
-        let authority = self.by_default(&Template::new(authority.unwrap_or_default()));
+        let authority = self.by_default(&Template::new(authority));
         let (host, port) = match authority.rsplit_once(':') {
             // The colons of an address of IPv6 stand in brackets.
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -326,7 +327,7 @@ impl Reader<'_> {
             return Err(self.error(span, "`url`: no host in it"));
         }
         port.map_or(Ok(()), |port| self.port("url", port, span))?;
-        Ok(Http::to(text))
+        Ok(http)
     }
 
     /// A text as it is with the variables' defaults, as far as they are known.
