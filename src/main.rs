@@ -94,10 +94,13 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             print(&text)?;
             Ok(if yes { 0 } else { NO })
         }
-        Verb::CopyPaths(options) => {
-            print(&options.answer()?)?;
-            Ok(0)
-        }
+        Verb::CopyPaths(options) => match options.answer() {
+            Ok(text) => print(&text).map(|()| Ok(0))?,
+            Err(error) => {
+                complain(&format!("{error:#}"));
+                Ok(UNKNOWN)
+            }
+        },
         Verb::Mark { name } => watch::notify::mark(&name).map(|()| 0),
     }
 }

@@ -27,7 +27,8 @@ pub fn text(record: &Record) -> String {
     page.blank();
     page.line(
         "total: until the slowest rank was done, the median of the repeats and their extremes; copy: of it, the \
-               copies alone; ÷ heap: the total in relation to that of heap on the same place, repeat by repeat.",
+         copies alone; ÷ heap: the total in relation to that of heap on the same place, repeat by repeat. populated \
+         private: the kernel fills a private writable mapping with copies of the pages, hence its faults.",
     );
     let warnings: Vec<String> = record.warnings.iter().map(|text| format!("warning: {}", plain(text))).collect();
     if !warnings.is_empty() {
@@ -127,7 +128,10 @@ fn row(group: &Group, line: &Line) -> String {
     });
     let copy = line.copy().map_or(ABSENT.to_owned(), |copy| duration(copy.median));
     let (ratio, envelope) = group.to_heap(line).map_or((ABSENT.to_owned(), String::new()), |ratio| {
-        (format!("{:.2}", ratio.median), format!("{:.2}–{:.2}", ratio.low, ratio.high))
+        (
+            units::significant(ratio.median),
+            format!("{}–{}", units::significant(ratio.low), units::significant(ratio.high)),
+        )
     });
     format!("{:<24} {total:>9} {range:>18} {copy:>9} {ratio:>6} {envelope:>9}", line.way.to_string())
 }
