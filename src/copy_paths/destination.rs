@@ -65,11 +65,15 @@ impl Destination {
         Ok(destination)
     }
 
+    /// A tensor's place.
+    pub fn memory(&mut self, tensor: usize) -> &mut [u8] {
+        &mut self.memory.bytes_mut()[self.offsets[tensor]..self.offsets[tensor + 1]]
+    }
+
     /// Copies a tensor; done when it returns.
     pub fn copy(&mut self, tensor: usize, from: From) -> anyhow::Result<()> {
-        let (begin, end) = (self.offsets[tensor], self.offsets[tensor + 1]);
-        anyhow::ensure!(from.length() == end - begin, "a tensor of another length");
-        let to = &mut self.memory.bytes_mut()[begin..end];
+        let to = self.memory(tensor);
+        anyhow::ensure!(from.length() == to.len(), "a tensor of another length");
         match from {
             From::Mapping(mapping) => mapping.copy_to(to)?,
             From::Memory(bytes) => to.copy_from_slice(bytes),

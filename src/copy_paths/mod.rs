@@ -30,7 +30,7 @@ pub mod plan;
 pub mod rank;
 mod ranks;
 pub mod record;
-mod source;
+pub mod source;
 mod state;
 pub mod summary;
 pub mod verdict;
