@@ -180,6 +180,7 @@ mod tests {
         assert!(
             FileMapping::new(&file, 5..5, Sharing::SharedReadOnly, false).is_ok_and(|mapping| mapping.length() == 0)
         );
-        assert!(FileMapping::new(&file, 9000..100, Sharing::SharedReadOnly, false).is_err());
+        let backwards = Range { start: 9000, end: 100 };
+        assert!(FileMapping::new(&file, backwards, Sharing::SharedReadOnly, false).is_err());
     }
 }
