@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use stagemark::event::{Event, Evidence, Mark, Probe, What};
 use stagemark::run::Run;
 
-use super::support::{LIMIT, eventually, folder, stagemark};
+use super::support::{LIMIT, children_named, eventually, folder, signal, stagemark, state_of};
 
 const MODE: &str = "STAGEMARK_TEST_SERVER";
 const RUN: &str = "STAGEMARK_TEST_RUN";
@@ -91,6 +91,17 @@ fn read_head(stream: &mut TcpStream) -> String {
         text.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
     let _ = stream.take(length.unwrap_or(0)).read_to_end(&mut Vec::new());
     text
+}
+
+/// The connection of a first request. That before the start, by which it is found out who listens already, has none.
+fn asked_at(listener: &TcpListener) -> TcpStream {
+    loop {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        if !read_head(&mut stream).is_empty() {
+            return stream;
+        }
+    }
 }
 
 /// Attempts that are recorded so far.
@@ -342,7 +353,7 @@ fn a_request_in_flight_does_not_hold_the_end_up() {
     let launch =
         Launch::with("[[stage]]\nname = \"x\"\n").option(&["--stage", &format!("s=http:http://127.0.0.1:{port}/")]);
     let mut child = launch.command(&["cat"], Stdio::piped()).spawn().unwrap();
-    let (stream, _) = listener.accept().unwrap();
+    let stream = asked_at(&listener);
     let begun = Instant::now();
     drop(child.stdin.take());
     assert!(super::support::ended(&mut child).success());
@@ -620,9 +631,9 @@ fn the_first_response_stands_beside_the_steady_ones_where_that_is_asked_for() {
     assert!(!said(&[]).contains("The request of first_response"));
 }
 
-/// A terminal's keys reach the command while a request hangs, and the run ends at once.
+/// A request that hangs holds up neither a stop by the terminal's key, nor a signal, nor the end.
 #[test]
-fn keys_of_a_terminal_work_while_a_request_hangs() {
+fn a_launch_is_stopped_continued_and_signalled_while_a_request_hangs() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let folder = folder();
@@ -637,16 +648,18 @@ fn keys_of_a_terminal_work_while_a_request_hangs() {
     let terminal = super::support::Terminal::start("bash", script, &arguments, false, (24, 80));
     let (_, at) = terminal.wait_for("begun", 0);
     // The request is there, and is not answered.
-    let (mut stream, _) = listener.accept().unwrap();
-    read_head(&mut stream);
-    let profilers = super::support::children_named(terminal.leader(), "stagemark");
-    assert_eq!(profilers.len(), 1);
+    let stream = asked_at(&listener);
+    let profilers = children_named(terminal.leader(), "stagemark");
+    let commands = children_named(profilers[0], "bash");
+    assert_eq!((profilers.len(), commands.len()), (1, 1));
     terminal.enter(b"\x1a");
     let (_, at) = terminal.wait_for("<stopped 148>", at);
-    assert_eq!(super::support::state_of(profilers[0]), Some('T'));
+    assert_eq!(state_of(profilers[0]), Some('T'));
+    eventually("the command has stopped", || (state_of(commands[0]) == Some('T')).then_some(()));
     terminal.enter(b"\n");
-    eventually("the profiler goes on", || (super::support::state_of(profilers[0]) != Some('T')).then_some(()));
-    terminal.enter(b"\x03");
+    eventually("the command goes on", || (state_of(commands[0]) != Some('T')).then_some(()));
+    eventually("the profiler goes on", || (state_of(profilers[0]) != Some('T')).then_some(()));
+    signal(profilers[0], nix::sys::signal::Signal::SIGINT);
     let (_, at) = terminal.wait_for("told", at);
     terminal.wait_for("<status 3>", at);
     let row = row(&run.join("stages.csv"), "s");
