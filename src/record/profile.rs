@@ -322,7 +322,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let exit = recorded.as_ref().ok().and_then(|recorded| recorded.meta.exit.as_ref());
     let stopped = exit.is_some_and(|exit| exit.stopped);
     // A mistake in the reports must not cost the command its exit status; the panic has been printed.
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet)));
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet, options.color)));
     match ended {
         Ok(_) if stopped => Ok(0),
         Ok(ended) => Ok(ended.status()),
