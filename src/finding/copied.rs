@@ -1,7 +1,7 @@
 //! A payload that is in memory twice: mapped, and copied into the heap while the mapping stands.
 //!
-//! Evidence: mappings say that the payload is mapped whole; the tree's file pages say that it was used through them; and
-//! anonymous memory, counted apart from both, grew by about as much as the payload since it was mapped.
+//! Evidence: mappings say that the payload is mapped whole; the tree's file pages say that it was used through them;
+//! and anonymous memory, counted apart from both, grew by about as much as the payload since it was mapped.
 
 use super::{Finding, Ground, Rule, at, derived, share};
 use crate::account::host::Part;
@@ -11,7 +11,8 @@ use crate::units;
 
 pub(super) const RULE: Rule = Rule {
     id: "copied",
-    about: "anonymous memory that grew by about the payload while the mapping stands: by mappings, file pages and the heap",
+    about: "anonymous memory that grew by about the payload while the mapping stands: by mappings, file pages and \
+            the heap",
     find,
 };
 
@@ -44,8 +45,8 @@ fn of(ground: &Ground, row: &crate::account::StageRow) -> Option<Finding> {
     let used = ground.used_since_start(row.sampled?).filter(|used| *used >= share(payload, 50))?;
     let stage = &row.outcome.stage;
     let mut sentences = vec![format!(
-        "Since the payload was mapped anonymous memory grew by {}, against a payload of {}; the tree used {} of file pages, \
-         and {} of payload is still mapped.",
+        "Since the payload was mapped anonymous memory grew by {}, against a payload of {}; the tree used {} of file \
+         pages, and {} of payload is still mapped.",
         units::bytes(grown),
         units::bytes(payload),
         units::bytes(used),

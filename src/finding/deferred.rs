@@ -1,9 +1,9 @@
-//! Work that was put off until after a mark, and a mark that came before its data: the log says "loaded", and the payload
-//! is still to come, or is in memory and still to be touched.
+//! Work that was put off until after a mark, and a mark that came before its data: the log says "loaded", and the
+//! payload is still to come, or is in memory and still to be touched.
 //!
 //! Evidence: what came after the mark, of two kinds. Data: the rise of the resident payload, or, where all was resident
-//! already, of the tree's file pages. And the work that it takes: page faults and storage reads. A mark by a mapping promises
-//! addresses and no more: of that [`super::early`] speaks.
+//! already, of the tree's file pages. And the work that it takes: page faults and storage reads. A mark by a mapping
+//! promises addresses and no more: of that [`super::early`] speaks.
 
 use super::{Figure, Finding, Ground, Rule, at, derived, share};
 use crate::account::StageRow;
@@ -13,7 +13,8 @@ use crate::units;
 
 pub(super) const RULE: Rule = Rule {
     id: "deferred",
-    about: "data and faults that came after a mark, by residency or file pages, and by the counters of faults and reads",
+    about: "data and faults that came after a mark, by residency or file pages, and by the counters of faults and \
+            reads",
     find,
 };
 
@@ -62,7 +63,8 @@ fn of(ground: &Ground, row: &StageRow) -> Option<Finding> {
                 units::bytes(payload)
             );
             meaning = format!(
-                "At {stage} {} was resident and {} mapped; until {until} the launch took {} page faults{} for the rest.",
+                "At {stage} {} was resident and {} mapped; until {until} the launch took {} page faults{} for the \
+                 rest.",
                 units::bytes(resident),
                 units::bytes(mapped),
                 units::count(faults),
@@ -78,8 +80,8 @@ fn of(ground: &Ground, row: &StageRow) -> Option<Finding> {
                 units::bytes(held)
             );
             meaning = format!(
-                "The payload was in the page cache, and hardly in the tree's page tables: until {until} {} page faults mapped it, and the \
-                 tree's file pages grew by {}.",
+                "The payload was in the page cache, and hardly in the tree's page tables: until {until} {} page \
+                 faults mapped it, and the tree's file pages grew by {}.",
                 units::count(faults),
                 units::bytes(held)
             );

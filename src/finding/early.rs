@@ -1,7 +1,8 @@
-//! An early low residency that does not answer for the peak: the payload has its addresses, little of it is in memory, and
-//! later it is.
+//! An early low residency that does not answer for the peak: the payload has its addresses, little of it is in memory,
+//! and later it is.
 //!
-//! Evidence: mappings, which promise the whole payload at the early mark, and residency, which is low then and high later.
+//! Evidence: mappings, which promise the whole payload at the early mark, and residency, which is low then and high
+//! later.
 
 use super::{Finding, Ground, Rule, at, share};
 use crate::metric::Metric::*;
@@ -46,8 +47,8 @@ fn of(ground: &Ground, row: &crate::account::StageRow) -> Option<Finding> {
     ];
     let (stage, end) = (&row.outcome.stage, &later.outcome.stage);
     let mut sentences = vec![format!(
-        "A mapping gives addresses before there is memory: at {stage} all of the payload is mapped, and {} of it is not \
-         resident.",
+        "A mapping gives addresses before there is memory: at {stage} all of the payload is mapped, and {} of it is \
+         not resident.",
         units::bytes(payload.saturating_sub(resident))
     )];
     if let (Some(early), Some(late)) = (row.host.total.low, later.host.total.low) {

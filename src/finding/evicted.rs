@@ -1,8 +1,8 @@
 //! Payload that left memory again and was read again.
 //!
-//! Evidence: storage was read for more than the payload, and falls of residency were seen, of as much as the difference; or
-//! residency fell while the control group, whose limit counts the page cache, was full. Reads alone may be of other files,
-//! and a fall alone a loader's own MADV_DONTNEED or POSIX_FADV_DONTNEED.
+//! Evidence: storage was read for more than the payload, and falls of residency were seen, of as much as the
+//! difference; or residency fell while the control group, whose limit counts the page cache, was full. Reads alone may
+//! be of other files, and a fall alone a loader's own MADV_DONTNEED or POSIX_FADV_DONTNEED.
 
 use super::{Finding, Ground, Quantity, Rule, at, derived, figure, share};
 use crate::account::ratios::{Thousandths, reread};
@@ -12,7 +12,8 @@ use crate::units;
 
 pub(super) const RULE: Rule = Rule {
     id: "evicted",
-    about: "payload that left memory and was read again: by falls of residency, and by storage reads or a full control group",
+    about: "payload that left memory and was read again: by falls of residency, and by storage reads or a full \
+            control group",
     find,
 };
 

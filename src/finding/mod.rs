@@ -1,12 +1,12 @@
 //! Stage table → findings: what the figures say of a launch, each with the figures and with what would settle it.
 //!
-//! A rule is a file. It speaks where two independent kinds of evidence agree (a counter of faults and a counter of reads;
-//! mappings and residency; the log and the CPU time), never from one threshold alone; where a figure that it needs is
-//! absent it is silent, and guesses nothing. The same run gives the same findings, in the same order: that of the rules,
-//! the most telling first.
+//! A rule is a file. It speaks where two independent kinds of evidence agree (a counter of faults and a counter of
+//! reads; mappings and residency; the log and the CPU time), never from one threshold alone; where a figure that it
+//! needs is absent it is silent, and guesses nothing. The same run gives the same findings, in the same order: that of
+//! the rules, the most telling first.
 //!
-//! It measures nothing and mends nothing: figures are the stage table's, in the columns' own names and exact. Sentences may
-//! hold text that came from the launch (stages' names, lines of its log); who shows them makes it fit to be shown.
+//! It measures nothing and mends nothing: figures are the stage table's, in the columns' own names and exact. Sentences
+//! may hold text that came from the launch (stages' names, lines of its log); who shows them makes it fit to be shown.
 
 mod copied;
 mod deferred;
@@ -212,8 +212,8 @@ impl<'a> Ground<'a> {
         samples.get(begin..end).unwrap_or_default()
     }
 
-    /// By how much the tree's file pages grew while it mapped payload, after `from` and up to `to`; `before` is what stood
-    /// at `from`. Absent where it is not known what was mapped and held, from the first time on that it was.
+    /// By how much the tree's file pages grew while it mapped payload, after `from` and up to `to`; `before` is what
+    /// stood at `from`. Absent where it is not known what was mapped and held, from the first time on that it was.
     fn used(&self, before: &Values, from: At, to: At) -> Option<u64> {
         let samples = self.samples(from, to);
         let known = |sample: &Sample| {

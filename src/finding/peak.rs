@@ -1,8 +1,8 @@
 //! Loading that took more than what stays, of the host and of the devices.
 //!
-//! Evidence on the host: the processes' resident sets, and beside them the host's MemAvailable or the control group's own
-//! mark, neither of which counts shared pages twice. On devices: the launch's share, and all that was in use on them (or the
-//! driver's accounting, where the share is itself derived from what was in use).
+//! Evidence on the host: the processes' resident sets, and beside them the host's MemAvailable or the control group's
+//! own mark, neither of which counts shared pages twice. On devices: the launch's share, and all that was in use on
+//! them (or the driver's accounting, where the share is itself derived from what was in use).
 
 use super::{Finding, Ground, Quantity, Rule, derived, share};
 use crate::clock::At;
@@ -18,7 +18,8 @@ pub(super) const HOST: Rule = Rule {
 
 pub(super) const DEVICE: Rule = Rule {
     id: "device-peak",
-    about: "device memory that loading took and gave back: by the launch's share, and by all that was in use or accounted",
+    about: "device memory that loading took and gave back: by the launch's share, and by all that was in use or \
+            accounted",
     find: |ground| device(ground).into_iter().collect(),
 };
 
@@ -63,8 +64,9 @@ fn host(ground: &Ground) -> Option<Finding> {
             derived("steady_rss_bytes", Quantity::Bytes(steady), "the last sample after the stopping event"),
             derived(name, Quantity::Bytes(seen), "a source that counts no page twice"),
         ],
-        settles: "Plan the host for the peak, or lower it: load shard by shard, in fewer processes at a time, without a copy \
-                  in between. --cgroup auto gives the peak of the whole launch by the kernel's own mark."
+        settles: "Plan the host for the peak, or lower it: load shard by shard, in fewer processes at a time, \
+                  without a copy in between. --cgroup auto gives the peak of the whole launch by the kernel's own \
+                  mark."
             .to_owned(),
         place: ground.whole(),
     })
@@ -112,8 +114,8 @@ fn device(ground: &Ground) -> Option<Finding> {
             units::bytes(stays)
         ),
         sentences: vec![format!(
-            "The launch's share reached {} or more up to {}, and was {} when last seen; a second figure of the driver was \
-             higher by {} likewise.",
+            "The launch's share reached {} or more up to {}, and was {} when last seen; a second figure of the \
+             driver was higher by {} likewise.",
             units::bytes(most),
             last.outcome.stage,
             units::bytes(stays),

@@ -1,8 +1,8 @@
 //! Reads from storage by page faults that are too small, and prefetching that the faults overtake.
 //!
-//! Evidence: the counter of major faults, and the counter of bytes read, of which each fault had little while read(2) asked
-//! for none of it; or read(2) and page faults both went through the payload while it came from storage, and faults still had
-//! to wait.
+//! Evidence: the counter of major faults, and the counter of bytes read, of which each fault had little while read(2)
+//! asked for none of it; or read(2) and page faults both went through the payload while it came from storage, and
+//! faults still had to wait.
 
 use super::{Finding, Ground, Quantity, Rule, Span, delta, derived, share};
 use crate::account::source::Behind;
@@ -11,7 +11,8 @@ use crate::units;
 
 pub(super) const RULE: Rule = Rule {
     id: "readahead",
-    about: "many major faults of few bytes each, or a prefetch that faults overtook: by faults, and by bytes read and asked for",
+    about: "many major faults of few bytes each, or a prefetch that faults overtook: by faults, and by bytes read \
+            and asked for",
     find,
 };
 
@@ -59,18 +60,18 @@ fn of(ground: &Ground, span: &Span) -> Option<Finding> {
         );
         sentence =
             "Each of these faults waited for storage on its own; read-ahead would bring in 128 KiB or more at once.";
-        settles = "MADV_SEQUENTIAL or MADV_NORMAL instead of MADV_RANDOM, MADV_POPULATE_READ or readahead(2) before the use, \
-                   reading in the files' order; read_ahead_kb of the device.";
+        settles = "MADV_SEQUENTIAL or MADV_NORMAL instead of MADV_RANDOM, MADV_POPULATE_READ or readahead(2) before \
+                   the use, reading in the files' order; read_ahead_kb of the device.";
     } else if asked >= share(payload, HALF) && used >= share(payload, HALF) && read >= share(payload, HALF) {
         title = format!(
             "{place}: page faults overtook the prefetch, {} of them waited for storage while read() asked for {}",
             units::count(major),
             units::bytes(asked)
         );
-        sentence = "The payload is read twice over, by read(2) into the page cache and by faults of the mapping, and each of the \
-                    major faults was there first.";
-        settles = "Start the prefetch before the mapping is used, let it go in the order of the use and with enough in flight; \
-                   or do without it and compare at the same stopping event.";
+        sentence = "The payload is read twice over, by read(2) into the page cache and by faults of the mapping, and \
+                    each of the major faults was there first.";
+        settles = "Start the prefetch before the mapping is used, let it go in the order of the use and with enough \
+                   in flight; or do without it and compare at the same stopping event.";
     } else {
         return None;
     }

@@ -1,7 +1,8 @@
-//! A load that one core or two carry while the others and the storage wait, and whether page faults are what it is bound by.
+//! A load that one core or two carry while the others and the storage wait, and whether page faults are what it is
+//! bound by.
 //!
-//! Evidence: CPU time, which says that few of many cores were busy all the time; and the counters of storage, which say that
-//! it was not waiting for data. Bound by faults: most of that CPU time is the kernel's, and faults are many.
+//! Evidence: CPU time, which says that few of many cores were busy all the time; and the counters of storage, which say
+//! that it was not waiting for data. Bound by faults: most of that CPU time is the kernel's, and faults are many.
 
 use super::{Figure, Finding, Ground, Quantity, Rule, Span, delta, derived, share};
 use crate::account::ratios::{Thousandths, cores_busy, cpu_ns, user_share};
@@ -65,6 +66,9 @@ fn of(ground: &Ground, span: &Span) -> Option<Finding> {
     let shown = |thousandths: u64| format!("{:.1}", thousandths as f64 / 1e3);
     let of_cores = if cores.fract() == 0.0 { format!("{cores:.0}") } else { format!("{cores:.1}") };
     let reads = if read == 0 { "no disk I/O".to_owned() } else { format!("{} read from storage", units::bytes(read)) };
+    // A start in which no payload moves may be serial as well.
+    let loads = span.row.work.source.as_ref().is_some_and(|source| source.from.is_some());
+    let what = if loads { "a serial load" } else { "serial work" };
     let kind = if by_faults { ", bound by page faults" } else { "" };
     let place = span.place();
     let mut sentences = vec![format!(
@@ -99,15 +103,19 @@ fn of(ground: &Ground, span: &Span) -> Option<Finding> {
     }
     Some(Finding {
         rule: RULE.id,
-        title: format!("{place}: {} of {of_cores} cores busy for {}, {reads}: a serial load{kind}", shown(busy.0), units::duration(span.length_ns)),
+        title: format!(
+            "{place}: {} of {of_cores} cores busy for {}, {reads}: {what}{kind}",
+            shown(busy.0),
+            units::duration(span.length_ns)
+        ),
         sentences,
         figures,
         settles: if by_faults {
-            "Fewer, larger faults: MAP_POPULATE or MADV_POPULATE_READ, huge pages, read() in large pieces; or touch the \
-             mapping from several threads. --faults says where they are."
+            "Fewer, larger faults: MAP_POPULATE or MADV_POPULATE_READ, huge pages, read() in large pieces; or touch \
+             the mapping from several threads. --faults says where they are."
         } else {
-            "A profile of the busy thread (perf top -p PID, py-spy dump) in this interval; then several loading threads or \
-             processes."
+            "A profile of the busy thread (perf top -p PID, py-spy dump) in this interval; then several loading \
+             threads or processes."
         }
         .to_owned(),
         place,

@@ -1,9 +1,9 @@
 //! Whether the payload was served from the page cache or from storage, and by which kind of access.
 //!
 //! Evidence: the account's verdict, which stands on residency before and after and on the counters of storage
-//! ([`crate::account::source`]); and the kind of access, which stands on the tree's file pages (mapped faults) and on what
-//! read(2) was asked for. What neither of the two shows is told as that: io_uring and a daemon's reads are in no counter of
-//! read(2).
+//! ([`crate::account::source`]); and the kind of access, which stands on the tree's file pages (mapped faults) and on
+//! what read(2) was asked for. What neither of the two shows is told as that: io_uring and a daemon's reads are in no
+//! counter of read(2).
 
 use super::{Finding, Ground, Quantity, Rule, at, derived, share};
 use crate::account::source::DataFrom;
@@ -12,7 +12,8 @@ use crate::units;
 
 pub(super) const RULE: Rule = Rule {
     id: "source",
-    about: "where the payload came from and by which access: by residency and storage reads, and by file pages and read(2)",
+    about: "where the payload came from and by which access: by residency and storage reads, and by file pages and \
+            read(2)",
     find: |ground| of(ground).into_iter().collect(),
 };
 
@@ -90,8 +91,8 @@ fn of(ground: &Ground) -> Option<Finding> {
         (DataFrom::Unknown, _) => return None,
     };
     let sentence = format!(
-        "Of {} {} was resident before the start and {} at {}; the tree fetched {} from storage, asked for {} by read(2), and \
-         its file pages grew by {} while payload was mapped.",
+        "Of {} {} was resident before the start and {} at {}; the tree fetched {} from storage, asked for {} by \
+         read(2), and its file pages grew by {} while payload was mapped.",
         units::bytes(payload),
         units::bytes(before),
         units::bytes(resident),
@@ -110,18 +111,22 @@ fn of(ground: &Ground) -> Option<Finding> {
             at(last, ResidentPayloadBytes, resident),
             at(last, ReadBytes, read),
             at(last, RcharBytes, asked),
-            derived("file_pages_used_bytes", Quantity::Bytes(used), "growth of rss_file_bytes while payload was mapped"),
+            derived(
+                "file_pages_used_bytes",
+                Quantity::Bytes(used),
+                "growth of rss_file_bytes while payload was mapped",
+            ),
         ],
         settles: match from {
             DataFrom::PageCache => {
-                "It says nothing of a first start: launch again with the files out of memory, and compare runs of one start \
-                 condition alone."
+                "It says nothing of a first start: launch again with the files out of memory, and compare runs of \
+                 one start condition alone."
             }
             DataFrom::Storage => "Launch again with the files in memory: the difference is what storage costs.",
             DataFrom::Mixed => "Launch once with the files in memory and once without, and compare each with its like.",
             DataFrom::Unknown => {
-                "The counters of the devices or the mount (storage_read_bytes), and strace -f -e trace=io_uring_enter,openat, \
-                 would tell which."
+                "The counters of the devices or the mount (storage_read_bytes), and strace -f -e \
+                 trace=io_uring_enter,openat, would tell which."
             }
         }
         .to_owned(),

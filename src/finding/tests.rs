@@ -1,4 +1,5 @@
-//! What no constructed run shows: figures that are missing, and figures that are as large as a damaged file can have them.
+//! What no constructed run shows: figures that are missing, and figures that are as large as a damaged file can have
+//! them.
 
 use super::*;
 use crate::metric;
@@ -13,8 +14,8 @@ fn rules(run: &Run) -> Vec<&'static str> {
 
 const RUNS: [&str; 8] = ["lazy", "serial", "copied", "evicted", "peaks", "random", "overtaken", "untouched"];
 
-/// Without one of the figures that a rule stands on it is silent, and no rule finds what it did not find before: what is
-/// absent is never taken for 0.
+/// Without one of the figures that a rule stands on it is silent, and no rule finds what it did not find before: what
+/// is absent is never taken for 0.
 #[test]
 fn without_a_figure_no_rule_finds_more() {
     for name in RUNS {

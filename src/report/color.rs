@@ -1,5 +1,5 @@
-//! Colour in the table of a run, sparingly: its heads, and the words before what a reader must not miss. Only ever on the
-//! way to a terminal, or where it was asked for; no file has any.
+//! Colour in the table of a run, sparingly: its heads, and the words before what a reader must not miss. Only ever on
+//! the way to a terminal, or where it was asked for; no file has any.
 
 use std::ffi::OsStr;
 

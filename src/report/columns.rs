@@ -1,5 +1,5 @@
-//! The glossary of the columns, from THE table of metrics and nothing else: for people, as Markdown (`reports/columns.md`),
-//! as JSON.
+//! The glossary of the columns, from THE table of metrics and nothing else: for people, as Markdown
+//! (`reports/columns.md`), as JSON.
 
 use serde::Serialize;
 
@@ -31,7 +31,8 @@ pub fn answer(form: Form) -> serde_json::Result<String> {
 /// The table as Markdown.
 pub fn markdown() -> String {
     let mut text = String::from(
-        "| column | unit | kind | meaning | includes | overlaps | basis of its peaks |\n|---|---|---|---|---|---|---|\n",
+        "| column | unit | kind | meaning | includes | overlaps | basis of its peaks \
+         |\n|---|---|---|---|---|---|---|\n",
     );
     for &metric in ALL {
         let Definition { name, kind, unit, meaning, includes, overlaps } = metric.definition();
@@ -50,9 +51,9 @@ fn basis(metric: Metric) -> String {
 fn text() -> String {
     let mut page = Page::default();
     page.line(
-        "Values are exact integers of the unit; an empty cell is absent, never 0. In stages.csv a counter has delta_<column> \
-         too, since the previous mark; a gauge change_<column>, and peak_<column>_low, _high and _basis over start → stage, \
-         span_peak_<column>_… over previous mark → stage.",
+        "Values are exact integers of the unit; an empty cell is absent, never 0. In stages.csv a counter has \
+         delta_<column> too, since the previous mark; a gauge change_<column>, and peak_<column>_low, _high and \
+         _basis over start → stage, span_peak_<column>_… over previous mark → stage.",
     );
     for &metric in ALL {
         let Definition { name, kind, unit, meaning, includes, overlaps } = metric.definition();

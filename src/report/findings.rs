@@ -1,4 +1,5 @@
-//! Findings for people and for programs: a short section of the terminal's table, and the whole of them as text or JSON.
+//! Findings for people and for programs: a short section of the terminal's table, and the whole of them as text or
+//! JSON.
 
 use std::path::Path;
 

@@ -33,7 +33,7 @@ pub fn text(run: &Run, table: &StageTable, format: Format) -> anyhow::Result<Str
     })
 }
 
-/// A run folder in a form, with the run's own stages or with others; nothing else is written. With `out` it goes into that
+/// A run folder in a form, with its own stages or with others; nothing else is written. With `out` it goes into that
 /// file, whole or not at all, and nothing is returned.
 pub fn answer(
     folder: &Path,

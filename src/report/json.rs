@@ -1,8 +1,8 @@
-//! The whole stage table as JSON, for programs: what `stages.csv` has, with a reason beside each value that is absent, the
-//! findings, the start condition, and what is to be known of the run.
+//! The whole stage table as JSON, for programs: what `stages.csv` has, with a reason beside each value that is absent,
+//! the findings, the start condition, and what is to be known of the run.
 //!
-//! Names are the columns' own, units in them; values are exact integers, ratios decimal numbers, and null is absent, never 0.
-//! Keys stand in the order of the columns.
+//! Names are the columns' own, units in them; values are exact integers, ratios decimal numbers, and null is absent,
+//! never 0. Keys stand in the order of the columns.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 

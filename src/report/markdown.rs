@@ -1,5 +1,5 @@
-//! The stage table as Markdown, to be pasted into a pull request: a row a stage, and under it the start condition and the
-//! stopping event, without which no figure of it means anything. Nothing that the launch named becomes markup.
+//! The stage table as Markdown, to be pasted into a pull request: a row a stage, and under it the start condition and
+//! the stopping event, without which no figure of it means anything. Nothing that the launch named becomes markup.
 
 use crate::account::{StageRow, StageTable};
 use crate::metric::Metric;

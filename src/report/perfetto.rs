@@ -1,12 +1,13 @@
-//! A run as a trace that opens in the Perfetto UI (ui.perfetto.dev) or chrome://tracing: Chrome's Trace Event Format, JSON.
+//! A run as a trace that opens in the Perfetto UI (ui.perfetto.dev) or chrome://tracing: Chrome's Trace Event Format,
+//! JSON.
 //!
 //! - The launch is a process of its own, with counters (the payload mapped and resident, the resident set in its parts,
 //!   devices, the read rate, CPU), with each stage as an instant at its mark, the stretches between marks, and spans;
 //! - each process of the launch is a track with its life, from its birth to its end.
 //!
-//! Times are microseconds since start with three decimals, so nothing is rounded. What is absent has no event: the format
-//! knows no gap, and a viewer draws the last value on until the next one; the run folder says where it was absent. A
-//! counter has an event where it changed. What the launch named is text, never more.
+//! Times are microseconds since start with three decimals, so nothing is rounded. What is absent has no event: the
+//! format knows no gap, and a viewer draws the last value on until the next one; the run folder says where it was
+//! absent. A counter has an event where it changed. What the launch named is text, never more.
 
 use std::collections::BTreeMap;
 

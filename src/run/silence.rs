@@ -31,8 +31,8 @@ impl Silence {
 }
 
 impl Run {
-    /// The longest silence between start and `until`; of equal ones the first. `None` without a log, or without a line in
-    /// it. Line by line: a log may be long.
+    /// The longest silence between start and `until`; of equal ones the first. `None` without a log, or without a line
+    /// in it. Line by line: a log may be long.
     pub fn longest_silence(&self, until: At) -> Result<Option<Silence>, RunError> {
         let path = self.folder.join(OUTPUT);
         let mut file = match open_file(&path) {

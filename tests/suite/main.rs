@@ -15,6 +15,7 @@ mod folder;
 mod formats;
 mod host;
 mod launch;
+mod live;
 mod loader;
 mod memory_group;
 mod peaks;
