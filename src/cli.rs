@@ -3,6 +3,7 @@
 #![allow(rustdoc::invalid_html_tags)]
 
 mod columns;
+mod copy_paths;
 mod findings;
 
 use std::ffi::OsString;
@@ -141,6 +142,9 @@ pub enum Verb {
     /// Say what each column of a run's tables is: unit, kind, meaning, what it includes and overlaps.
     #[command(after_help = columns::AFTER_HELP)]
     Columns(ColumnsArgs),
+    /// Measure how fast this host copies tensors out of mappings, and out of memory.
+    #[command(after_help = copy_paths::AFTER_HELP)]
+    CopyPaths(copy_paths::CopyPathsArgs),
     /// Mark a stage from inside a run; returns when it was heard.
     #[command(after_help = MARK_AFTER_HELP)]
     Mark {

@@ -120,7 +120,7 @@ pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
 /// The text so far.
 #[derive(Default)]
 pub(super) struct Page {
-    text: String,
+    pub(super) text: String,
 }
 
 impl Page {
