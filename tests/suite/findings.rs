@@ -73,3 +73,33 @@ fn a_serial_load_is_told_with_its_figures() {
     );
     assert_eq!(figure("length_ns")["value"], 1_180_000_000_000u64);
 }
+
+/// Names and log lines in any writing, or meant to harm: 80 columns, and nothing that acts on a terminal, in JSON as well.
+#[test]
+fn no_name_breaks_the_findings() {
+    use unicode_width::UnicodeWidthStr;
+    let evil = ["模型".repeat(90), "\u{202e}\u{1b}[2J\u{9b}x\u{200b}".repeat(30), "x".repeat(10_000)];
+    for name in &evil {
+        for of in ["lazy", "serial", "evicted", "untouched"] {
+            let (mut run, _) = load(of);
+            run.meta.stages.stages.iter_mut().for_each(|stage| stage.name.push_str(name));
+            run.meta.until.iter_mut().for_each(|until| until.push_str(name));
+            for limit in &mut run.meta.host.cgroups.memory_limit {
+                limit.file.push_str(name);
+            }
+            for event in &mut run.events {
+                if let stagemark::event::What::Mark(mark) = &mut event.what {
+                    mark.stage.push_str(name);
+                }
+            }
+            let table = stagemark::account::StageTable::build(super::reports::outcomes(&run), &run);
+            let found = finding::findings(&run, &table);
+            assert!(!found.is_empty());
+            let text = findings::text(&run, &table, &found);
+            let json = findings::json(&run, &table, &found).unwrap();
+            let acts = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}' | '\u{200b}');
+            assert!(text.lines().all(|line| line.width() <= 80), "{text}");
+            assert!(!text.contains(acts) && !json.contains(acts), "{text}");
+        }
+    }
+}
