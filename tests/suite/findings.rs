@@ -84,7 +84,7 @@ fn no_name_breaks_the_findings() {
             let (mut run, _) = load(of);
             run.meta.stages.stages.iter_mut().for_each(|stage| stage.name.push_str(name));
             run.meta.until.iter_mut().for_each(|until| until.push_str(name));
-            for limit in &mut run.meta.host.cgroups.memory_limit {
+            if let Some(limit) = &mut run.meta.host.cgroups.memory_limit {
                 limit.file.push_str(name);
             }
             for event in &mut run.events {
