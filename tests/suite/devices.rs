@@ -2,6 +2,7 @@
 //! never was.
 
 mod cuda;
+mod dry;
 mod live;
 
 use std::path::{Path, PathBuf};
@@ -287,5 +288,43 @@ fn ranks_place_their_shares_on_devices_of_their_own() {
         };
         let most = run.rows("detail.csv").iter().filter(of).map(|row| row["value"].parse::<u64>().unwrap()).max();
         assert_eq!(most, Some(5 * MIB), "{device}");
+    }
+}
+
+#[test]
+fn each_of_several_devices_has_a_line_and_a_key() {
+    let keys = |count: usize| {
+        let devices: String = (0..count).map(|device| format!("device GPU-{device}{device}a 16G\n")).collect();
+        let acts: String = (0..count).map(|device| format!("device allocate w{device} {device} 1G\n")).collect();
+        let ran = Launch::on(&devices).run(&format!("{acts}hold 100\nmark placed\n"));
+        String::from_utf8(ran.run.bytes("timeline.svg")).unwrap()
+    };
+    let (two, eight) = (keys(2), keys(8));
+    assert!(two.contains("\ndevice 0\n</text>") && two.contains("\ndevice 1\n</text>"));
+    assert!(eight.contains("each of 8 devices by number"));
+    for device in 0..8 {
+        assert!(eight.contains(&format!(">\n{device}\n</text>")), "{device}");
+    }
+}
+
+#[test]
+fn what_the_files_store_is_held_against_what_came_to_the_device() {
+    for (bytes, why) in [
+        (8 * MIB, "as much as the payload as it is stored"),
+        (4 * MIB, "half of it"),
+        (16 * MIB, "twice of it"),
+        (5 * MIB, "no half or quarter of it"),
+        (56 * MIB, "not twice of it"),
+    ] {
+        let mut launch = Launch::on(&ONE.replace("context 400M", "context 0"));
+        let model = launch.folder.path().join("model.safetensors");
+        stagemark_fixtures::models::uniform(&model, 8 * MIB, 4, stagemark_fixtures::models::Fill::Pattern).unwrap();
+        launch.command.arg("--artifact").arg(&model);
+        let open = format!("open f {}\nmap m f 0 8M private ro\n", model.display());
+        let ran = launch.run(&format!("{open}device allocate A 0 {bytes}\nhold 200\nmark placed\n"));
+        assert_eq!(ran.run.stage("placed").known("device_launch_bytes"), bytes);
+        let report = finish(stagemark().arg("report").arg(Path::new(&ran.run.path)));
+        let text = String::from_utf8_lossy(&report.stdout).replace("\n ", "").replace("  ", " ");
+        assert!(text.contains("The files store") && text.contains(why), "{bytes}: {text}");
     }
 }
