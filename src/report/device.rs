@@ -154,10 +154,13 @@ fn peak(page: &mut Page, run: &Run, table: &StageTable) {
 
 /// The files' payload as it is stored beside what the devices came to hold.
 fn representation(page: &mut Page, run: &Run, table: &StageTable) {
-    let Some(last) = table.last_stage_reached() else { return };
+    let of = |row: &StageRow| best(row).filter(|(metric, _)| *metric != Metric::DeviceUsedBytes);
+    // Where no stopping event was reached, the last stage at which anything was left on a device: not the end.
+    let has_some = |row: &&StageRow| of(row).and_then(|(metric, _)| row.values.get(metric)).is_some_and(|now| now > 0);
+    let Some(last) = table.stopping_row().or_else(|| table.reached().rev().find(has_some)) else { return };
     let payload: Option<u64> = run.meta.artifacts.iter().map(|artifact| artifact.payload_bytes).sum();
     let Some(payload) = payload.filter(|payload| *payload > 0) else { return };
-    let Some((metric, what)) = best(last).filter(|(metric, _)| *metric != Metric::DeviceUsedBytes) else { return };
+    let Some((metric, what)) = of(last) else { return };
     let Some(now) = last.values.get(metric).filter(|now| *now > 0) else { return };
     let mut dtypes: std::collections::BTreeMap<&str, u64> = Default::default();
     for (dtype, bytes) in run.meta.artifacts.iter().flat_map(|artifact| &artifact.bytes_by_dtype) {
