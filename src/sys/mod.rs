@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod cuda;
 pub mod directory;
+pub mod memory;
 pub mod nvml;
 pub mod pagemap;
 pub mod process;
