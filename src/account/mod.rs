@@ -37,7 +37,7 @@ use crate::stage::Outcome;
 
 pub use after::AFTER;
 pub use host::HostAccount;
-pub use peaks::{Basis, Peak};
+pub use peaks::{Basis, Peak, bases};
 use peaks::{Before, Peaks};
 pub use steady::{STEADY, Steady};
 pub use work::Work;

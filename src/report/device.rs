@@ -137,7 +137,7 @@ fn peak(page: &mut Page, run: &Run, table: &StageTable) {
     let every = every.map(|every| format!(", a reading every {every}")).unwrap_or_default();
     let mut text =
         format!("Largest sample of {what} up to {}: {}{every}", plain(&last.outcome.stage), units::bytes(low));
-    match last.steady.level(metric) {
+    match table.steady(run, metric) {
         Some(steady) if steady < low => text.push_str(&format!(
             "; steady after it {}, so that loading took {} more for a while",
             units::bytes(steady),
