@@ -1,12 +1,13 @@
 //! Dispatch, print the error, exit status.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stagemark::cli::{Cli, Verb};
+use stagemark::probe::device::cuda;
 use stagemark::run::RunError;
 use stagemark::stage::trial::TrialError;
 use stagemark::{catalogue, copy_paths, demo, doctor, inspect, launch, record, report, watch};
@@ -24,9 +25,11 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let verb = arguments.next();
     match verb.as_deref().and_then(OsStr::to_str) {
-        // The verbs that are not for people: the launch's own small processes, and the bundled reference loader.
+        // The verbs that are not for people: the launch's own small processes, the one that asks the
+        // CUDA driver, a rank of copy-paths, and the bundled reference loader.
         Some(launch::pump::NAME) => return launch::pump::main(arguments),
         Some(launch::witness::NAME) => return launch::witness::main(arguments),
+        Some(cuda::process::NAME) => return cuda::process::main(arguments),
         Some(copy_paths::rank::NAME) => return copy_paths::rank::main(arguments),
         Some("reference-loader") => return stagemark_fixtures::loader::main(arguments),
         _ => {}
@@ -74,10 +77,20 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         Verb::Demo(demo) => profile(&demo::prepare(demo.out)?),
         Verb::Report(options) => {
             let stages = options.stages.as_deref();
+            if let Some(format) = options.format {
+                let text = report::format::answer(&options.run, stages, format, options.out.as_deref())?;
+                text.iter().try_for_each(|text| print(text))?;
+                return Ok(0);
+            }
             let text = report::folder::again(&options.run, stages, options.out.as_deref())?;
             if !options.quiet {
-                print(&text)?;
+                let colored = options.color.is_wanted(std::io::stdout().is_terminal());
+                print(&if colored { report::color::painted(&text) } else { text })?;
             }
+            Ok(0)
+        }
+        Verb::Findings(options) => {
+            print(&report::findings::answer(&options.run, options.json)?)?;
             Ok(0)
         }
         Verb::Inspect(options) => {
@@ -93,6 +106,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             let (yes, text) = catalogue::answer(&ask)?;
             print(&text)?;
             Ok(if yes { 0 } else { NO })
+        }
+        Verb::Columns(options) => {
+            print(&report::columns::answer(options.form())?)?;
+            Ok(0)
         }
         Verb::CopyPaths(options) => match options.answer() {
             Ok(text) => print(&text).map(|()| Ok(0))?,

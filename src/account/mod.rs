@@ -24,6 +24,7 @@ pub mod host;
 mod peaks;
 pub mod ratios;
 pub mod source;
+mod steady;
 pub mod unaccounted;
 mod work;
 
@@ -37,8 +38,9 @@ use crate::stage::{Beside, Outcome};
 
 pub use after::AFTER;
 pub use host::HostAccount;
-pub use peaks::{Basis, Peak};
+pub use peaks::{Basis, Peak, bases};
 use peaks::{Before, Peaks};
+pub use steady::{STEADY, Steady};
 pub use work::Work;
 
 /// One row: a stage, and everything at it.
@@ -60,6 +62,8 @@ pub struct StageRow {
     pub work: Work,
     /// What the launch holds of the host's memory.
     pub host: HostAccount,
+    /// Of the stopping event: what stood after it.
+    pub steady: Steady,
 }
 
 impl StageRow {
@@ -75,6 +79,7 @@ impl StageRow {
             span_peaks: Vec::new(),
             work: Work::default(),
             host: HostAccount::default(),
+            steady: Steady::default(),
         }
     }
 
@@ -162,6 +167,7 @@ impl StageTable {
                 span_peaks,
                 work: work.unwrap_or_default(),
                 host,
+                steady: Steady::default(),
                 values,
                 outcome,
             });
@@ -173,6 +179,12 @@ impl StageTable {
             .until
             .clone()
             .filter(|until| rows.iter().any(|row| row.outcome.stage == *until && row.at().is_some()));
+        for row in &mut rows {
+            row.steady = match row.at().filter(|_| stopping_event.as_ref() == Some(&row.outcome.stage)) {
+                Some(stop) => Steady::after(run, stop),
+                None => Steady::elsewhere(stopping_event.is_some()),
+            };
+        }
         StageTable { rows, stopping_event, problems }
     }
 

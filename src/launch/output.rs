@@ -33,6 +33,7 @@ use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{Whence, isatty, lseek, pipe2};
 
 use super::helpers::Helpers;
+use super::line::LiveLine;
 use super::modes::Modes;
 use super::pump::{self, Ends, Outcome};
 use super::tree::TreeView;
@@ -87,13 +88,17 @@ impl Upstream {
 pub struct Outputs {
     sources: Vec<LogSource>,
     interposed: Vec<Interposed>,
+    /// Whether standard error is interposed, and standard output with it or a file.
+    one_terminal: bool,
     /// What the command gets as its standard output and standard error; `None`: what the profiler has.
     given: [Option<OwnedFd>; 2],
     /// Which processes are the command's: the pumps are not among them.
     tree: Option<TreeView>,
     /// Started with the pumps, so that nothing which is opened for the command later is inherited by it.
     witness: Option<Witness>,
-    /// What the pumps and the witness take.
+    /// Processes of the profiler's that are no part of the launch, started by somebody else.
+    others: Vec<Pid>,
+    /// What the pumps, the witness and the others take.
     helpers: Helpers,
 }
 
@@ -168,6 +173,12 @@ impl Outputs {
                 }
             },
         };
+        self.one_terminal = match (&source, stream) {
+            (LogSource::Pipe { .. }, Stream::Both) => true,
+            (LogSource::File { .. }, Stream::Stdout) => true,
+            (LogSource::Pipe { .. }, Stream::Stderr) => self.one_terminal,
+            _ => false,
+        };
         self.sources.push(source);
     }
 
@@ -214,6 +225,11 @@ impl Outputs {
         self.leave_own_out();
     }
 
+    /// Takes in a process that somebody else of the profiler's started before the command: it is none of the tree.
+    pub fn adopt(&mut self, pid: Pid) {
+        self.others.push(pid);
+    }
+
     /// What the launch's own processes take, those included that will be started later.
     pub fn helpers(&self) -> Helpers {
         self.helpers.clone()
@@ -222,7 +238,7 @@ impl Outputs {
     fn leave_own_out(&self) {
         if let Some(tree) = &self.tree {
             let witness = self.witness.as_ref().map(Witness::pid);
-            self.pumps().chain(witness).for_each(|pid| {
+            self.pumps().chain(witness).chain(self.others.iter().copied()).for_each(|pid| {
                 tree.exclude(pid);
                 self.helpers.take_in(pid);
             });
@@ -242,9 +258,11 @@ impl Outputs {
         self.witness.as_mut()
     }
 
-    /// Whether a process is a pump or the witness, and so none of the command's.
+    /// Whether a process is a pump, the witness or another of the profiler's, and so none of the command's.
     pub(super) fn is_own(&self, pid: Pid) -> bool {
-        self.witness.as_ref().is_some_and(|witness| witness.pid() == pid) || self.is_pump(pid)
+        self.witness.as_ref().is_some_and(|witness| witness.pid() == pid)
+            || self.is_pump(pid)
+            || self.others.contains(&pid)
     }
 
     fn is_pump(&self, pid: Pid) -> bool {
@@ -256,6 +274,7 @@ impl Outputs {
     pub(super) fn own_ended(&mut self, death: Death) {
         self.helpers.ended(death.pid);
         self.witness.take_if(|witness| witness.pid() == death.pid);
+        self.others.retain(|other| *other != death.pid);
         for stream in &mut self.interposed {
             if matches!(stream.bearer, Bearer::Process(pump) if pump == death.pid) {
                 stream.bearer = Bearer::Nobody;
@@ -322,6 +341,18 @@ impl Outputs {
     pub(super) fn terminal(&self) -> Option<BorrowedFd<'_>> {
         let stream = self.interposed.iter().find(|stream| stream.terminal)?;
         Some(stream.ends.as_ref()?.destination.as_fd())
+    }
+
+    /// A line on the terminal while the command prints nothing; `None` where both of its streams do not go to one terminal,
+    /// through one pump, unless standard output is a file.
+    pub fn live_line(&self) -> Option<LiveLine> {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let [stream] = &self.interposed[..] else { return None };
+        if !stream.terminal || !self.one_terminal || is_dumb {
+            return None;
+        }
+        let ends = stream.ends.as_ref()?;
+        LiveLine::of(ends.destination.as_fd(), ends.page.as_fd()).ok()
     }
 
     /// Waits until all that the command printed so far has been passed on, or `limit` is over; says whether it has.

@@ -26,6 +26,7 @@ use super::death::DeathWatch;
 use super::faults;
 use super::folder::Folder;
 use super::kernel::{self, Kernel};
+use super::live::Live;
 use super::look::Probes;
 use super::options::{Options, ProfileError};
 use super::recorder::{Recorded, Recorder, Setup};
@@ -65,6 +66,8 @@ use crate::watch::{self, Observed, Seen, log, notify, unseen};
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 /// How long the first look at the devices may delay the launch: drivers that nobody uses may be slow to wake.
 const BASELINE: Duration = Duration::from_secs(3);
+/// The same with `--cuda-memory`: contexts are made, and weighed.
+const BASELINE_WITH_CONTEXTS: Duration = Duration::from_secs(9);
 /// How long the end waits for output that its reader does not take.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -187,7 +190,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
     let mut device = device.unwrap_or_else(devices);
-    warnings.extend(device.baseline(BASELINE));
+    let limit = if options.devices.cuda.is_some() { BASELINE_WITH_CONTEXTS } else { BASELINE };
+    warnings.extend(device.baseline(limit));
 
     let (sender, receiver) = channel();
     let control = Control::new()?;
@@ -266,6 +270,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
     }
     let recorded = kernel.as_ref().and_then(|kernel| kernel.watch().map_err(|why| warnings.push(why)).ok());
+    device.helper().into_iter().for_each(|pid| outputs.adopt(pid));
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
@@ -277,6 +282,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
     let faults = faults.map(|prepared| prepared.start(clock, artifacts.clone(), discover));
     let asking = Asking::new(clock, secrets, options.repeat_response, sender.clone());
+    let live = if options.quiet { None } else { outputs.live_line() };
+    let live = live.and_then(|line| Live::begin(line, clock));
     let recorder = Recorder::new(Setup {
         clock,
         asking: asking.clone(),
@@ -309,12 +316,14 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         then: options.then,
         control: control.clone(),
         deaths,
+        board: live.as_ref().map(Live::board),
         reset_peaks: options.reset_peaks,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
     let recording = recording.map_err(|error| format!("its thread cannot be had: {error}{}", limit_behind(&error)));
 
     let ended = launch::supervise(&started, &mut outputs, &finals, &control, &sender);
+    live.into_iter().for_each(Live::finish);
     outputs.drain(DRAIN);
     if let Ok(ended) = &ended {
         exit_on_abort(ended.status());
@@ -341,7 +350,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let exit = recorded.as_ref().ok().and_then(|recorded| recorded.meta.exit.as_ref());
     let stopped = exit.is_some_and(|exit| exit.stopped);
     // A mistake in the reports must not cost the command its exit status; the panic has been printed.
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet)));
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet, options.color)));
     match ended {
         Ok(_) if stopped => Ok(0),
         Ok(ended) => Ok(ended.status()),
