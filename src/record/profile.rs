@@ -246,7 +246,11 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if kernel.is_some() {
         tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
     }
-    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch().map_err(|why| warnings.push(why)).ok());
+    let mapped = {
+        let sender = sender.clone();
+        move || drop(sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what: Observed::Recorded }))
+    };
+    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch(mapped).map_err(|why| warnings.push(why)).ok());
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
