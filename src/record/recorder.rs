@@ -460,6 +460,10 @@ impl Recorder {
     fn hear(&mut self, seen: Seen) -> Vec<Event> {
         match seen.what {
             Observed::Line(line) => {
+                // What may fill the disk comes after what says what the run is.
+                if self.surroundings.is_some() {
+                    self.write_meta();
+                }
                 let (at, line) = (self.clock.at(seen.at), line.into_line());
                 let logged = LoggedLine { at, uncertainty_ns: seen.uncertainty_ns, line };
                 if let Some(folder) = &mut self.folder {
