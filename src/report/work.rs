@@ -30,6 +30,7 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
     let whole = end.and_then(|end| u64::try_from(end.0).ok()).unwrap_or(0);
     let mut spans: Vec<(u64, usize, String)> = Vec::new();
     let mut left_out: Vec<u64> = Vec::new();
+    let mut any_known = false;
     let mut begin = 0;
     for (index, (row, name)) in rows.iter().enumerate() {
         let Some((at, _)) = row.at().zip(row.sampled) else { continue };
@@ -40,14 +41,17 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
         let busy = ratios::cores_busy(row, before).filter(|_| length >= COARSE_NS);
         let spent = spent(busy, ratios::user_share(&row.deltas), cores.as_ref());
         let data = data(source, row.deltas.get(counter(&behind)), &behind);
-        if spent.is_none() && !tells(source) {
-            continue;
-        }
-        if length < whole / SHARE {
+        let is_known = spent.is_some() || tells(source);
+        any_known |= is_known;
+        if length < whole / SHARE || (!is_known && length < COARSE_NS) {
             left_out.push(length);
             continue;
         }
         spans.push((length, index, line(name, spent, data, length)));
+    }
+    if !any_known {
+        spans.clear();
+        left_out.clear();
     }
     spans.sort_by_key(|(length, ..)| std::cmp::Reverse(*length));
     left_out.extend(spans.drain(MOST.min(spans.len())..).map(|(length, ..)| length));
