@@ -128,8 +128,11 @@ impl Page {
         }
     }
 
+    /// An empty line, unless the last one is.
     pub(super) fn blank(&mut self) {
-        self.text.push('\n');
+        if !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
     }
 }
 

@@ -86,6 +86,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!(
+            [0, 1, 974].map(|number| counted(number, "page fault")),
+            ["0 page faults", "1 page fault", "974 page faults"]
+        );
+    }
+
+    #[test]
     fn bytes_keep_three_digits() {
         for (value, shown) in [
             (0, "0 B"),
