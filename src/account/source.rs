@@ -144,8 +144,10 @@ impl Openings {
 pub enum Asked {
     /// So many bytes, since an artifact was opened in it.
     Opened(u64),
-    /// So many bytes, of which files cannot be told: an artifact had been opened before, or none was ever seen open.
-    Any(u64),
+    /// So many bytes: an artifact had been opened before, and may have been read on, or other files.
+    Before(u64),
+    /// So many bytes, of whatever files: no artifact was ever seen open.
+    Unseen(u64),
     /// Nothing: an artifact was opened later only.
     Unopened,
     /// What is used of a mapping is not asked for.
@@ -170,8 +172,9 @@ impl Asked {
             Some(first) => Asked::Opened(since(
                 samples.iter().rev().find(|sample| sample.t <= first).map_or(before, |sample| &sample.values),
             )),
-            None if openings.iter().all(|(low, _)| *low > end.t) && !openings.is_empty() => Asked::Unopened,
-            None => Asked::Any(since(before)),
+            None if !openings.is_empty() && openings.iter().all(|(low, _)| *low > end.t) => Asked::Unopened,
+            None if openings.is_empty() => Asked::Unseen(since(before)),
+            None => Asked::Before(since(before)),
         }
     }
 }
@@ -221,10 +224,9 @@ pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, asked: Asked
     // What the tree visibly used: pages of files that it maps, as far as they can be payload, and bytes that it read.
     let grown = touched;
     let touched = touched.unwrap_or(0).min(is);
-    let of_any_file = matches!(asked, Asked::Any(_));
-    let unopened = asked == Asked::Unopened;
-    let asked = match asked {
-        Asked::Opened(bytes) | Asked::Any(bytes) => bytes.min(payload),
+    let how = asked;
+    let asked = match how {
+        Asked::Opened(bytes) | Asked::Before(bytes) | Asked::Unseen(bytes) => bytes.min(payload),
         Asked::Unopened | Asked::Mapped => 0,
     };
     let used = touched.max(asked);
@@ -264,7 +266,7 @@ pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, asked: Asked
             ),
         };
     }
-    if read >= some && read >= payload / 10 && !unopened {
+    if read >= some && read >= payload / 10 && how != Asked::Unopened {
         return say(
             Some(DataFrom::Unknown),
             "what was read from storage made no payload resident: direct reads (O_DIRECT), or other files",
@@ -280,14 +282,16 @@ pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, asked: Asked
         };
     }
     // A loader's own modules, say, while the payload lies in the page cache for whoever will come.
-    if touched < some && of_any_file {
-        return match asked >= payload - payload / 10 {
-            true => say(
-                Some(DataFrom::Unknown),
-                "what was asked for may have been payload that was resident, or other files",
-            ),
-            false => say(None, "nothing shows that the payload was used"),
-        };
+    if touched < some {
+        let may_be_others = "what was asked for may have been payload that was resident, or other files";
+        let most = asked >= payload - payload / 10;
+        match how {
+            Asked::Before(_) if most => {}
+            Asked::Before(_) if asked >= payload / 10 => return say(Some(DataFrom::Unknown), may_be_others),
+            Asked::Unseen(_) if most => return say(Some(DataFrom::Unknown), may_be_others),
+            Asked::Before(_) | Asked::Unseen(_) => return say(None, "nothing shows that the payload was used"),
+            Asked::Opened(_) | Asked::Unopened | Asked::Mapped => {}
+        }
     }
     let all_was_there = was >= payload - payload / 100;
     match behind {
@@ -369,12 +373,13 @@ mod tests {
         assert_eq!(imports_before, (Asked::Opened(10 * MIB), Some(DataFrom::PageCache)));
         assert_eq!(over(&[(29, 35)]).0, Asked::Opened(10 * MIB), "it may have been open by the end");
         assert_eq!(over(&[(31, 35)]), (Asked::Unopened, None), "a program's own files, before it opened any");
-        assert_eq!(over(&[(1, 2)]), (Asked::Any(80 * MIB), None), "of which files it was, nobody can tell");
-        assert_eq!(over(&[]), (Asked::Any(80 * MIB), None));
-        let whole = verdict(&before, &samples[2].values, Some(0), Asked::Any(255 * MIB), &Behind::ReadBytes);
-        assert_eq!(whole.from, Some(DataFrom::Unknown), "{whole:?}");
-        let mapped = verdict(&before, &samples[2].values, Some(0), Asked::Mapped, &Behind::ReadBytes);
-        assert_eq!(mapped.from, None, "{mapped:?}");
+        assert_eq!(over(&[(1, 2)]), (Asked::Before(80 * MIB), Some(DataFrom::Unknown)), "it may have been read on");
+        assert_eq!(over(&[]), (Asked::Unseen(80 * MIB), None));
+        let of = |asked| verdict(&before, &samples[2].values, Some(0), asked, &Behind::ReadBytes).from;
+        assert_eq!(of(Asked::Before(20 * MIB)), None, "its own modules, more likely");
+        assert_eq!(of(Asked::Before(255 * MIB)), Some(DataFrom::PageCache));
+        assert_eq!(of(Asked::Unseen(255 * MIB)), Some(DataFrom::Unknown));
+        assert_eq!(of(Asked::Mapped), None);
     }
 
     #[test]
