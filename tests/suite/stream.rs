@@ -161,7 +161,8 @@ fn a_mapping_of_two_milliseconds_is_a_mark_with_its_own_time() {
         assert_eq!(detail["evidence"], "mapping");
         // Where it was heard of when the launch was over, the last values of the launch stand beside it.
         let sampled = detail["sampled"].as_i64().unwrap();
-        let later = profile.run.rows("samples.csv").into_iter().filter(|row| row["t_ns"].parse::<i64>().unwrap() > sampled);
+        let later =
+            profile.run.rows("samples.csv").into_iter().filter(|row| row["t_ns"].parse::<i64>().unwrap() > sampled);
         assert!(sampled >= at || later.into_iter().all(|row| row["processes"] == "0"), "{sampled} beside {at}");
     }
     let mapped = profile.run.events("mapped");
