@@ -193,6 +193,9 @@ pub enum What {
     },
     /// The high-water marks of the processes were reset, for the stretch that begins here.
     PeaksReset {},
+    /// Whether the launch used a device, as all that was read of them shows together: told at the end, where there are
+    /// devices that it might have used. `used` is absent where that is not known.
+    DeviceUse { used: Option<bool>, reason: String },
     /// The user should know.
     Warning { text: String },
     /// The launched command ended (wait(2)).

@@ -24,6 +24,7 @@ pub mod host;
 mod peaks;
 pub mod ratios;
 pub mod source;
+mod steady;
 pub mod unaccounted;
 mod work;
 
@@ -38,6 +39,7 @@ pub use after::AFTER;
 pub use host::HostAccount;
 pub use peaks::{Basis, Peak, bases};
 use peaks::{Before, Peaks};
+pub use steady::{STEADY, Steady};
 pub use work::Work;
 
 /// One row: a stage, and everything at it.
@@ -59,6 +61,8 @@ pub struct StageRow {
     pub work: Work,
     /// What the launch holds of the host's memory.
     pub host: HostAccount,
+    /// Of the stopping event: what stood after it.
+    pub steady: Steady,
 }
 
 impl StageRow {
@@ -74,6 +78,7 @@ impl StageRow {
             span_peaks: Vec::new(),
             work: Work::default(),
             host: HostAccount::default(),
+            steady: Steady::default(),
         }
     }
 
@@ -160,6 +165,7 @@ impl StageTable {
                 span_peaks,
                 work: work.unwrap_or_default(),
                 host,
+                steady: Steady::default(),
                 values,
                 outcome,
             });
@@ -171,6 +177,12 @@ impl StageTable {
             .until
             .clone()
             .filter(|until| rows.iter().any(|row| row.outcome.stage == *until && row.at().is_some()));
+        for row in &mut rows {
+            row.steady = match row.at().filter(|_| stopping_event.as_ref() == Some(&row.outcome.stage)) {
+                Some(stop) => Steady::after(run, stop),
+                None => Steady::elsewhere(stopping_event.is_some()),
+            };
+        }
         StageTable { rows, stopping_event, problems }
     }
 

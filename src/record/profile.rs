@@ -64,6 +64,8 @@ use crate::watch::{self, Observed, Seen, log, notify, unseen};
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 /// How long the first look at the devices may delay the launch: drivers that nobody uses may be slow to wake.
 const BASELINE: Duration = Duration::from_secs(3);
+/// The same with `--cuda-memory`: contexts are made, and weighed.
+const BASELINE_WITH_CONTEXTS: Duration = Duration::from_secs(9);
 /// How long the end waits for output that its reader does not take.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -175,7 +177,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
     let mut device = device.unwrap_or_else(devices);
-    warnings.extend(device.baseline(BASELINE));
+    let limit = if options.devices.cuda.is_some() { BASELINE_WITH_CONTEXTS } else { BASELINE };
+    warnings.extend(device.baseline(limit));
 
     let (sender, receiver) = channel();
     let control = Control::new()?;
@@ -258,6 +261,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         move || drop(sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what: Observed::Recorded }))
     };
     let recorded = kernel.as_ref().and_then(|kernel| kernel.watch(mapped).map_err(|why| warnings.push(why)).ok());
+    device.helper().into_iter().for_each(|pid| outputs.adopt(pid));
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();

@@ -345,6 +345,9 @@ impl Recorder {
         let last = looked.sample.values;
         self.follow(looked.found);
         self.end_history();
+        if let Some((used, reason)) = self.probes.device.verdict() {
+            self.happened(Mono::now(), Some(0), What::DeviceUse { used, reason });
+        }
         let reason = |metric| self.absence.ever().find(|(of, _)| *of == metric).map_or("", |(_, why)| why).to_owned();
         self.meta.warnings.extend(lacking::caveats(self.probes.process.caveats(), &last, reason));
         self.faults.iter_mut().for_each(FaultLog::finish);

@@ -184,6 +184,7 @@ const KINDS: &[&str] = &[
     "absent",
     "present",
     "peaks_reset",
+    "device_use",
     "warning",
     "exit",
 ];
@@ -324,6 +325,8 @@ mod tests {
             What::Absent { metric: Metric::ReadBytes, reason: "denied".into() },
             What::Present { metric: Metric::ReadBytes },
             What::PeaksReset {},
+            What::DeviceUse { used: Some(false), reason: "x".into() },
+            What::DeviceUse { used: None, reason: "y".into() },
             What::warning("full"),
             What::Exit { pid: 7, code: Some(0), signal: None },
         ];

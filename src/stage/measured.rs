@@ -99,12 +99,15 @@ impl Unmapping {
     }
 }
 
+/// The place of the launch's share among a look's figures of devices.
+const SHARE: usize = 0;
+
 /// Since when figures have stood still.
 #[derive(Default)]
 pub(super) struct Still {
     /// The figures as they stand, and since when.
     now: Option<([u64; 2], Moment)>,
-    /// Device memory when it was first looked at.
+    /// Device memory before the launch took any: of its share none, of what is in use what the first look saw.
     first: Option<u64>,
     /// Which of its figures is followed: one and the same, for the other one differs.
     which: Option<usize>,
@@ -157,7 +160,9 @@ impl Still {
             Some((before, _)) if before == figures => {}
             _ => self.now = Some((figures, moment)),
         }
-        let first = *self.first.get_or_insert(figures[0]);
+        // A launch may have taken all of it before anybody looked.
+        let is_share = matches!(condition, Condition::Device(_)) && self.which == Some(SHARE);
+        let first = *self.first.get_or_insert(if is_share { 0 } else { figures[0] });
         let (_, began) = self.now?;
         let stood = look.t.0.saturating_sub(began.at.max(since?).0);
         if u64::try_from(stood).is_ok_and(|stood| stood < time_ns) || stood < 0 {
@@ -169,7 +174,7 @@ impl Still {
             }
             Condition::Device(_) => {
                 format!(
-                    "{} bytes on devices, {} more than at first; no proof that queued copies had ended",
+                    "{} bytes on devices, {} more than at the start; no proof that queued copies had ended",
                     figures[0],
                     figures[0] - first
                 )

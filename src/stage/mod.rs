@@ -187,6 +187,8 @@ struct Evidence {
     no_device: Option<String>,
     /// Whether device memory was looked at.
     device: bool,
+    /// Whether the launch used one, where that was told.
+    device_use: Option<(Option<bool>, String)>,
     no_anon: Option<String>,
     /// Of each condition that was asked, by its digest, the attempts and what came of the last one.
     asked: BTreeMap<String, (u64, String)>,
@@ -227,6 +229,10 @@ impl Evidence {
             no_reads: absent(Metric::ReadBytes),
             no_device: absent(Metric::DeviceLaunchBytes),
             device: events.iter().any(|event| event.what == What::Present { metric: Metric::DeviceUsedBytes }),
+            device_use: events.iter().rev().find_map(|event| match &event.what {
+                What::DeviceUse { used, reason } => Some((*used, reason.clone())),
+                _ => None,
+            }),
             no_anon: absent(Metric::RssAnonBytes),
             asked: asked.collect(),
         }
@@ -345,7 +351,12 @@ impl Evidence {
                     (Status::NotApplicable, reason.clone())
                 }
                 Some(reason) => (Status::Unknown, format!("device memory is not known: {reason}")),
-                None if self.device => (Status::NotReached, format!("at no time was there {condition}")),
+                None if self.device => match &self.device_use {
+                    // There are devices, and it is no launch that places anything on one.
+                    Some((Some(false), why)) => (Status::NotApplicable, why.clone()),
+                    Some((None, why)) => (Status::Unknown, format!("at no time was there {condition}, and {why}")),
+                    Some((Some(true), _)) | None => (Status::NotReached, format!("at no time was there {condition}")),
+                },
                 None => (Status::Unknown, "no device probe looked at device memory in this run".to_string()),
             },
             Condition::Anon(_) => match &self.no_anon {

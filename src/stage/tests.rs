@@ -500,12 +500,31 @@ fn a_plateau_is_a_rise_and_then_nothing() {
         let found = marks(&rematch(vec![one(when)], &[], &[], &samples));
         found.first().map(|(_, at, uncertainty, _)| (at / MS, uncertainty.unwrap() as i64 / MS))
     };
-    assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some((120, 10)));
+    // What the first look saw was the launch's already.
+    assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some((10, 10)));
+    assert_eq!(marked("{ device = { rise = '200 B', still = '40 ms' } }"), Some((120, 10)));
+    assert_eq!(marked("{ device = { rise = '201 B', still = '40 ms' } }"), None);
+    let used = |(t, [(_, used)]): &(i64, [(Metric, u64); 1])| (*t, [(Metric::DeviceUsedBytes, *used)]);
+    let used: Vec<_> = all.iter().map(used).collect();
+    let samples = self::samples(&used.iter().map(|(t, figures)| (*t, &figures[..])).collect::<Vec<_>>());
+    let marked = |when: &str| {
+        let found = marks(&rematch(vec![one(when)], &[], &[], &samples));
+        found.first().map(|(_, at, ..)| at / MS)
+    };
+    // Of what is in use, others may have had that.
+    assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some(120));
     assert_eq!(marked("{ device = { rise = '101 B', still = '40 ms' } }"), None);
     let (status, reason) = lack("{ device = { rise = '1 B', still = '1 s' } }", &[]);
     assert_eq!((status, reason.contains("no device probe")), (Status::Unknown, true));
     let known = What::Present { metric: Metric::DeviceUsedBytes };
     let known = Event { at: At(1), uncertainty_ns: Some(0), what: known };
+    let with = |used| {
+        let what = What::DeviceUse { used, reason: "why".into() };
+        let events = [known.clone(), Event { at: At(2), uncertainty_ns: Some(0), what }];
+        lack("{ device = { rise = '1 B', still = '1 s' } }", &events)
+    };
+    assert_eq!(with(Some(false)), (Status::NotApplicable, "why".to_owned()));
+    assert_eq!([with(Some(true)).0, with(None).0], [Status::NotReached, Status::Unknown]);
     assert_eq!(lack("{ device = { rise = '1 B', still = '1 s' } }", &[known]).0, Status::NotReached);
     let without = |reason: &str| {
         let what = What::Absent { metric: Metric::DeviceLaunchBytes, reason: reason.to_owned() };
@@ -522,7 +541,7 @@ fn a_slow_driver_is_waited_for_and_no_other_figure_taken() {
     let both = |launch, used| [(Metric::DeviceLaunchBytes, launch), (Metric::DeviceUsedBytes, used)];
     let only_used = [(Metric::DeviceUsedBytes, 900)];
     let (first, then) = (both(100, 500), both(300, 900));
-    let when = "{ device = { rise = '100 B', still = '100 ms' } }";
+    let when = "{ device = { rise = '200 B', still = '100 ms' } }";
     let marked = |times: &[i64]| {
         let mut all: Vec<(i64, &[(Metric, u64)])> = vec![(10 * MS, &first), (20 * MS, &then)];
         all.extend(times.iter().map(|t| (t * MS, &only_used[..])));
