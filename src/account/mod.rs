@@ -128,6 +128,7 @@ impl StageTable {
         // Stable: a tie keeps the stage file's order.
         marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
 
+        let openings = source::Openings::of(&run.events);
         let mut problems = contradictions(&run.samples);
         let mut of_run = Peaks::new(run);
         let mut before: Option<Before> = None;
@@ -154,7 +155,7 @@ impl StageTable {
             };
             let work = index.map(|index| {
                 let first = before.and_then(|before| before.sample).map_or(0, |last| last + 1).min(index);
-                Work::of(&run.meta, previous, &values, &run.samples[..=index], first)
+                Work::of(&run.meta, &openings, &rows, &values, &run.samples[..=index], first)
             });
             before = Some(Before { at, sample: index });
             let host = sample.map(|sample| processes.account(sample, &run.meta.artifacts)).unwrap_or_default();

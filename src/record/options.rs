@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::folder::FolderError;
+use super::profile::LEAST_DESCRIPTORS;
 use crate::ask::Secrets;
 use crate::event::text_of;
 use crate::host::limit_behind;
@@ -73,6 +74,12 @@ pub enum ProfileError {
     Until(String),
     #[error("--header-env: {0}")]
     HeaderEnv(String),
+    #[error(
+        "the command was not started: its profiler needs {LEAST_DESCRIPTORS} descriptors and could have {had}: \
+         {source}{limit}",
+        limit = limit_behind(.source)
+    )]
+    Descriptors { had: usize, source: std::io::Error },
     #[error("cannot prepare the launch: {0}{limit}", limit = limit_behind(.0))]
     Io(#[from] std::io::Error),
 }

@@ -59,7 +59,7 @@ use crate::run::peaks::{OwnCgroup, PeaksMeta};
 use crate::run::sources::Sources;
 use crate::stage::asked::Values;
 use crate::stage::{Matcher, StageFile};
-use crate::sys::process::{exit_on_abort, outlive_aborts};
+use crate::sys::process::{await_on_abort, exit_on_abort, outlive_aborts};
 use crate::watch::{self, Observed, Seen, log, notify, unseen};
 
 /// How long the first look at the artifacts may delay the launch, in all.
@@ -73,6 +73,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// Descriptors that a launch itself takes: a few at a time to start a process, one to wait for its end.
 const RESERVE: usize = 6;
+
+/// So many descriptors are needed beside those that are open from the beginning.
+pub(super) const LEAST_DESCRIPTORS: usize = 8;
 
 /// What `--reset-peaks` does to the launch.
 const RESETS: &str = "--reset-peaks lowers the high-water marks of the launch's processes at each stage: what they are told of \
@@ -182,6 +185,9 @@ fn already_there(candidates: &[StageFile], options: &Options) -> Vec<String> {
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
     launch::signals::hold();
+    few_descriptors()?;
+    // The threads of the preparation may abort while the command is being started.
+    outlive_aborts();
     // Drivers wake while the rest is prepared.
     let devices = || DeviceProbe::begin(options.devices.clone());
     let device = surroundings::descriptors_suffice().then(devices);
@@ -242,7 +248,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     };
 
     // The command runs: nothing from here on may return before it has ended.
-    outlive_aborts();
+    await_on_abort(started.pid);
     // Whatever the fork had of this process was no more than this.
     let own_rss = memory_of_this_process();
     if let (Some(error), Some(Ok(_))) = (started.group_error, &group) {
@@ -269,7 +275,11 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if kernel.is_some() {
         tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
     }
-    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch().map_err(|why| warnings.push(why)).ok());
+    let mapped = {
+        let sender = sender.clone();
+        move || drop(sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what: Observed::Recorded }))
+    };
+    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch(mapped).map_err(|why| warnings.push(why)).ok());
     device.helper().into_iter().for_each(|pid| outputs.adopt(pid));
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
@@ -362,6 +372,22 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
 fn cause_of(panic: &(dyn std::any::Any + Send)) -> String {
     let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     format!("it panicked: {}", said.unwrap_or("without a word"))
+}
+
+/// Refuses what would end half-way: whether one descriptor more or less is there at each step is chance.
+fn few_descriptors() -> Result<(), ProfileError> {
+    let mut had = Vec::new();
+    while had.len() < LEAST_DESCRIPTORS {
+        match File::open("/dev/null") {
+            Ok(file) => had.push(file),
+            Err(source) if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                return Err(ProfileError::Descriptors { had: had.len(), source });
+            }
+            // Nothing else is asked here.
+            Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// Descriptors to be held while the profiler opens its own, so that where they are short the launch itself has some.

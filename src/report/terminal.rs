@@ -79,7 +79,9 @@ pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     death::section(&mut page, run);
     table_of_stages(&mut page, table);
     page.blank();
-    words::gap(table).iter().for_each(|sentence| page.line(sentence));
+    // Without an artifact there is no payload of which it could be said how much is there.
+    let gap = if run.meta.artifacts.is_empty() { Vec::new() } else { words::gap(table) };
+    gap.iter().for_each(|sentence| page.line(sentence));
     words::after(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
@@ -149,8 +151,11 @@ impl Page {
         self.text
     }
 
+    /// An empty line, unless the last one is.
     pub(super) fn blank(&mut self) {
-        self.text.push('\n');
+        if !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
     }
 }
 
@@ -284,10 +289,11 @@ fn cost(run: &Run) -> Option<String> {
         same if same == run.meta.interval_ns => units::duration(same),
         last => format!("{}, at the end {}", units::duration(run.meta.interval_ns), units::duration(last)),
     };
+    let ticks = format!("{} tick{}", cost.ticks, if cost.ticks == 1 { "" } else { "s" });
     Some(format!(
-        "{}; {} ticks ({interval}), {} late, median {}, p99 {}",
+        "{}; {} ({interval}), {} late, median {}, p99 {}",
         words::cost(run)?,
-        cost.ticks,
+        ticks,
         cost.late_ticks,
         units::duration(cost.tick_cost_median_ns),
         units::duration(cost.tick_cost_p99_ns)

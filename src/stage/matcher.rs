@@ -978,8 +978,10 @@ fn match_look(condition: &Condition, progress: &mut Progress, look: &Look, openi
         (Condition::Residency(share), Progress::Once { met }) if met.is_none() && since.is_some() => {
             let Some((resident, payload)) = look.residency else { return };
             if share.is_reached(resident, payload) {
-                // The share may have been reached at any time since the last look, and since the oldest part of that one.
-                let moment = Moment { at: look.t, low: world.previous.map(|previous| previous.oldest()) };
+                // The share may have been reached at any time since the last look, and since the oldest part of that one. At
+                // the first one it may have been so from the start on, which is the earliest that a stage can be reached.
+                let low = world.previous.map_or(At(0), |previous| previous.oldest().max(At(0)));
+                let moment = Moment { at: look.t, low: Some(low.min(look.t)) };
                 let detail = format!("{resident} of {payload} payload bytes resident");
                 *met = Some(Proof::new(moment, Evidence::Residency, detail));
             }

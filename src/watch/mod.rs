@@ -67,6 +67,8 @@ pub enum Observed {
     },
     /// How one of many requests went: a row of `responses.csv`.
     Answer(Vec<String>),
+    /// A mapping was recorded for which a stage may wait: there is something to take.
+    Recorded,
     /// Somebody waits until everything before this was heard, and the sample at its mark taken: dropping it tells them.
     Barrier(OwnedFd),
 }

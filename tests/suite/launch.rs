@@ -903,7 +903,12 @@ fn a_killed_pump_loses_and_doubles_nothing() {
 
 #[test]
 fn a_killed_pump_of_a_terminal_loses_and_doubles_nothing() {
-    let (terminal, _folder) = terminal(ONCE, &words(&["seq", "1", "300000"]), true);
+    // It goes on until the last of them was killed, however late that is.
+    let stop = folder();
+    let stop = stop.path().join("stop");
+    let script = r#"i=0; until [ -e "$0" ]; do seq $((i+1)) $((i+=10000)); done; echo last $i"#;
+    let argv = ["sh", "-c", script, stop.to_str().unwrap()];
+    let (terminal, _folder) = terminal(ONCE, &words(&argv), true);
     let mut killed = Vec::new();
     let mut profilers = Vec::new();
     let mut at = 0;
@@ -918,9 +923,13 @@ fn a_killed_pump_of_a_terminal_loses_and_doubles_nothing() {
         signal(pump, Signal::SIGKILL);
         killed.push(pump);
     }
+    std::fs::write(&stop, "").unwrap();
     let (all, end) = terminal.wait_for("<status 0>", at);
     let all = &all[..end];
-    let expected: String = (1..=300_000).map(|i| format!("{i}\n")).chain(["<status 0>".into()]).collect();
+    let text = String::from_utf8_lossy(all);
+    let last = text.lines().rev().find_map(|line| line.strip_prefix("last ")?.parse::<u32>().ok()).unwrap();
+    let ending = [format!("last {last}\n"), "<status 0>".into()];
+    let expected: String = (1..=last).map(|i| format!("{i}\n")).chain(ending).collect();
     assert!(all == expected.as_bytes(), "{} bytes instead of {}", all.len(), expected.len());
 }
 

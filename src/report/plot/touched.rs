@@ -273,10 +273,10 @@ fn footnotes(run: &Run) -> Vec<String> {
     let Some(samples) = &run.meta.faults else { return Vec::new() };
     let mut first = vec!["a square: at least one sampled fault at that time in that part of the file".to_owned()];
     if samples.lost_records > 0 {
-        first.push(format!("{} records lost", units::count(samples.lost_records)));
+        first.push(format!("{} lost", units::counted(samples.lost_records, "record")));
     }
     if samples.left_out.total() > 0 {
-        first.push(format!("{} samples not shown (limit of faults.csv)", units::count(samples.left_out.total())));
+        first.push(format!("{} not shown (limit of faults.csv)", units::counted(samples.left_out.total(), "sample")));
     }
     if samples.kernel == Some(false) {
         first.push("without faults in the kernel (kernel.perf_event_paranoid)".to_owned());
