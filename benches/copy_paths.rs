@@ -29,8 +29,9 @@ fn main() {
     let tensors =
         (0..TENSORS).map(|tensor| Span { file: 0, offset: size - PAYLOAD + tensor * length, length }).collect();
     let opened = Opened::new(vec![File::open(&path).unwrap()], tensors).unwrap();
-    let mut destination = Destination::new(&Kind::Host, opened.tensors()).unwrap();
-    let mut plain_destination = Destination::new(&Kind::Host, opened.tensors()).unwrap();
+    let mut destination = Destination::new(Kind::Host, None, opened.tensors()).unwrap();
+    let mut plain_destination = Buffer::new(PAYLOAD as usize).unwrap();
+    plain_destination.bytes_mut().fill(1);
 
     let mut ratios = Vec::new();
     let mut rates = (Vec::new(), Vec::new());
@@ -66,12 +67,12 @@ fn main() {
 }
 
 /// Copies out of fresh memory that was filled just before, as the regime's was by read(2); nanoseconds of the copies.
-fn plain_copies(length: usize, to: &mut Destination) -> f64 {
+fn plain_copies(length: usize, to: &mut Buffer) -> f64 {
     let mut ns = 0;
     for tensor in 0..TENSORS as usize {
         let mut from = Buffer::new(length).unwrap();
         from.bytes_mut().fill(tensor as u8);
-        let to = to.memory(tensor);
+        let to = &mut to.bytes_mut()[tensor * length..][..length];
         let begin = Mono::now();
         to.copy_from_slice(&from.bytes()[..length]);
         ns += Mono::now().since(begin);

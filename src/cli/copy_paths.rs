@@ -9,7 +9,7 @@ use clap::Args;
 use crate::copy_paths::plan::Choice;
 use crate::copy_paths::record::Record;
 use crate::copy_paths::way::Regime;
-use crate::copy_paths::{Options, measure};
+use crate::copy_paths::{Options, To, measure};
 use crate::event::text_of;
 use crate::report::copy_paths as report;
 use crate::report::plot;
@@ -49,6 +49,13 @@ pub struct CopyPathsArgs {
     /// Only this regime, as tables name it; may be repeated
     #[arg(long = "regime", value_name = "NAME", value_parser = regime)]
     pub regimes: Vec<Regime>,
+    /// Copy to `host` memory, to every CUDA device (`cuda`), or to one (`cuda:N`); may be repeated [default: cuda where
+    /// there is a device, else host]
+    #[arg(long, value_name = "PLACE", value_parser = to)]
+    pub to: Vec<To>,
+    /// The CUDA driver [default: libcuda.so.1, as the loader finds it]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub cuda_library: Option<PathBuf>,
     /// Copy the artifact to this folder for the time, and measure it there too; may be repeated
     #[arg(long, value_name = "DIR")]
     pub on: Vec<PathBuf>,
@@ -79,6 +86,8 @@ impl CopyPathsArgs {
                     ranks: self.ranks,
                     repeats: self.repeats,
                     regimes: self.regimes,
+                    to: self.to,
+                    cuda_library: self.cuda_library,
                     max_memory: self.max_memory,
                 };
                 let mut line = Progress::new();
@@ -146,6 +155,17 @@ fn choice(text: &str) -> Result<Choice, String> {
             Ok(count) if count > 0 => Ok(Choice::Count(count)),
             _ => Err("a number from 1, or `all`".to_owned()),
         },
+    }
+}
+
+fn to(text: &str) -> Result<To, String> {
+    match text.split_once(':') {
+        None if text == "host" => Ok(To::Host),
+        None if text == "cuda" => Ok(To::Cuda(None)),
+        Some(("cuda", ordinal)) => {
+            ordinal.parse().map(|n| To::Cuda(Some(n))).map_err(|_| "cuda:N with a number N".to_owned())
+        }
+        _ => Err("host, cuda or cuda:N".to_owned()),
     }
 }
 

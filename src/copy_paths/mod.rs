@@ -66,8 +66,50 @@ pub struct Options {
     pub repeats: u32,
     /// Only these; empty for all.
     pub regimes: Vec<Regime>,
+    /// Where to; empty for each CUDA device, or host memory where there is none.
+    pub to: Vec<To>,
+    /// The CUDA driver's library, where it is not the loader's usual one.
+    pub cuda_library: Option<PathBuf>,
     /// The most memory to be held at once; a half of what is available where it is not given.
     pub max_memory: Option<u64>,
+}
+
+/// A destination that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    Host,
+    /// One CUDA device, or every one.
+    Cuda(Option<u32>),
+}
+
+/// The destinations, and the names of the CUDA devices, as far as they were asked for.
+fn destinations(options: &Options) -> anyhow::Result<(Vec<Kind>, Vec<String>)> {
+    if !options.to.is_empty() && options.to.iter().all(|to| *to == To::Host) {
+        return Ok((vec![Kind::Host], Vec::new()));
+    }
+    let devices = ranks::devices(options.cuda_library.as_deref());
+    let names = devices.clone().unwrap_or_default();
+    let all = || (0..names.len() as u32).map(Kind::Cuda);
+    if options.to.is_empty() {
+        let kinds: Vec<Kind> = all().collect();
+        return Ok((if kinds.is_empty() { vec![Kind::Host] } else { kinds }, names));
+    }
+    let mut kinds: Vec<Kind> = Vec::new();
+    for to in &options.to {
+        match to {
+            To::Host => kinds.push(Kind::Host),
+            To::Cuda(Some(ordinal)) => kinds.push(Kind::Cuda(*ordinal)),
+            To::Cuda(None) => {
+                let none =
+                    || anyhow::anyhow!("--to cuda: {}", devices.as_ref().err().map_or("there is no device", |why| why));
+                kinds.extend(all());
+                all().next().ok_or_else(none)?;
+            }
+        }
+    }
+    kinds.sort();
+    kinds.dedup();
+    Ok((kinds, names))
 }
 
 /// Measures. `progress` is told what is done next and how much is left, as a share.
@@ -84,13 +126,14 @@ pub fn measure(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> anyhow
         anyhow::bail!("{}: nothing to copy: {why}", text_of(&options.artifact));
     }
     bounded(options, &chosen)?;
+    let (destinations, cuda) = destinations(options)?;
     let tensors: Vec<Span> =
         chosen.iter().map(|chosen| Span { file: chosen.file, offset: chosen.offset, length: chosen.length }).collect();
     let mut record = Record {
         schema: SCHEMA,
         stagemark: env!("CARGO_PKG_VERSION").to_owned(),
         started: crate::clock::now_utc(),
-        environment: Environment::look(),
+        environment: Environment::look(cuda),
         artifacts: artifacts.iter().map(ArtifactOf::of).collect(),
         tensors: Tensors {
             chosen: tensors.len() as u64,
@@ -112,7 +155,7 @@ pub fn measure(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> anyhow
             }
         };
         let told = &mut |what: &str, share: f64| progress(what, (index as f64 + share) / places as f64);
-        record.places.push(at_place(options, &artifacts, &lying, &tensors, told)?);
+        record.places.push(at_place(options, &artifacts, &lying, &tensors, &destinations, told)?);
     }
     Ok(record)
 }
@@ -145,6 +188,7 @@ fn at_place(
     artifacts: &[Artifact],
     lying: &Lying,
     tensors: &[Span],
+    destinations: &[Kind],
     progress: &mut dyn FnMut(&str, f64),
 ) -> anyhow::Result<Place> {
     let (filesystem, storage) = lying.storage();
@@ -152,10 +196,9 @@ fn at_place(
         Place { directory: text_of(&lying.directory), is_copy: lying.is_copy, filesystem, storage, series: Vec::new() };
     let state = State::new(&lying.files, artifacts, tensors);
     let counts: Vec<u32> = if options.ranks > 1 { vec![1, options.ranks] } else { vec![1] };
-    let destinations = [Kind::Host];
     let steps = (counts.len() * destinations.len()) as f64;
     let mut step = 0.0;
-    for destination in &destinations {
+    for &destination in destinations {
         for &count in &counts {
             let told = &mut |what: &str, share: f64| progress(what, (step + share) / steps);
             place.series.extend(series(options, &state, lying, tensors, destination, count, told)?);
@@ -171,14 +214,13 @@ fn series(
     state: &State,
     lying: &Lying,
     tensors: &[Span],
-    destination: &Kind,
+    destination: Kind,
     count: u32,
     progress: &mut dyn FnMut(&str, f64),
 ) -> anyhow::Result<Vec<Series>> {
     let ways = plan::ways(&options.regimes);
-    let mut ranks = Ranks::start(count as usize, &lying.files, tensors, destination)?;
-    let of_way =
-        |way| Series { destination: destination.clone(), ranks: count, way, refused: None, passes: Vec::new() };
+    let mut ranks = Ranks::start(count as usize, &lying.files, tensors, destination, options.cuda_library.as_deref())?;
+    let of_way = |way| Series { destination, ranks: count, way, refused: None, passes: Vec::new() };
     let mut all: Vec<Series> = ways.iter().copied().map(of_way).collect();
     // Repeat 0 warms up, and its bytes are compared.
     for repeat in 0..=options.repeats {
@@ -189,7 +231,15 @@ fn series(
                 continue;
             }
             let share = (f64::from(repeat) + position as f64 / ways.len() as f64) / f64::from(options.repeats + 1);
-            progress(&format!("{} · {count} rank{} · {way}", text_of(&lying.directory), plural(count)), share);
+            progress(
+                &format!(
+                    "{} · {} · {count} rank{} · {way}",
+                    text_of(&lying.directory),
+                    destination.name(),
+                    plural(count)
+                ),
+                share,
+            );
             let resident = state.make(way.regime.is_cold()).context("the page cache")?;
             // The last one is compared too: what came to be during the repeats would show.
             let verify = repeat == 0 || repeat == options.repeats;

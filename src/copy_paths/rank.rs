@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, Write};
 use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use super::counters::{Counters, Taken};
 use super::destination::{Destination, Kind};
 use super::source::{self, Opened, Span};
 use super::way::Way;
+use crate::sys::cuda::Driver;
 use crate::sys::process::{adopt, close_all_but};
 
 /// The hidden verb, and the name by which process listings show the process.
@@ -28,6 +30,9 @@ pub struct Setup {
     pub files: Vec<RawFd>,
     pub tensors: Vec<Span>,
     pub destination: Kind,
+    /// The CUDA driver's library, where it is not the loader's usual one; text that loses nothing of a path.
+    #[serde(default)]
+    pub cuda_library: Option<PathBuf>,
 }
 
 /// Every further line.
@@ -36,6 +41,18 @@ pub struct Order {
     pub way: Way,
     /// Whether the destination's bytes are to be compared, which takes longer than the copies.
     pub verify: bool,
+}
+
+/// As the only argument, or before a library's path: instead of copying, it says which CUDA devices there are.
+pub const DEVICES: &str = "--devices";
+
+/// The names of the CUDA devices, or why none is told of.
+pub type Devices = Result<Vec<String>, String>;
+
+fn devices(library: Option<&Path>) -> Devices {
+    let driver = Driver::open_to_copy(library)?;
+    let name = |index| Ok(driver.describe(index)?.name.unwrap_or_default().chars().take(128).collect());
+    (0..driver.count()?).map(name).collect()
 }
 
 /// What a rank answers.
@@ -70,9 +87,16 @@ impl Pass {
 }
 
 /// The rank's process. Must be dispatched before anything opens a descriptor.
-pub fn main(_arguments: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // Only the name is lost if this fails.
     let _ = nix::sys::prctl::set_name(c"copy-paths-rank");
+    if arguments.next().is_some_and(|word| word == DEVICES) {
+        let library = arguments.next();
+        return match serde_json::to_writer(std::io::stdout(), &devices(library.as_deref().map(Path::new))) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let mut lines = std::io::stdin().lock().lines();
     let Some(Ok(line)) = lines.next() else { return ExitCode::FAILURE };
     let mut rank = match serde_json::from_str::<Setup>(&line).map_err(anyhow::Error::from).and_then(Rank::new) {
@@ -122,7 +146,8 @@ impl Rank {
             files.push(File::from(file));
         }
         let opened = Opened::new(files, setup.tensors)?;
-        let destination = Destination::new(&setup.destination, opened.tensors())?;
+        let library = setup.cuda_library.as_deref();
+        let destination = Destination::new(setup.destination, library, opened.tensors())?;
         Ok(Rank { opened, destination, expected: None })
     }
 

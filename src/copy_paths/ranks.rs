@@ -4,18 +4,24 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::Context;
 
 use super::destination::Kind;
-use super::rank::{Answer, NAME, Order, Pass, Setup};
+use super::rank::{Answer, DEVICES, Devices, NAME, Order, Pass, Setup};
 use super::source::Span;
+use crate::probe::device::cuda::Link;
 use crate::run::death::signal_name;
 
 /// Processes that copy, one a rank.
-pub struct Ranks(Vec<Rank>);
+pub struct Ranks {
+    ranks: Vec<Rank>,
+    /// Where they find the driver, for as long as they run.
+    _link: Option<Link>,
+}
 
 struct Rank {
     child: Child,
@@ -26,12 +32,21 @@ struct Rank {
 
 impl Ranks {
     /// Starts so many, each with its destination; all are ready when it returns.
-    pub fn start(count: usize, files: &[Arc<File>], tensors: &[Span], destination: &Kind) -> anyhow::Result<Ranks> {
-        let mut ranks = Ranks(Vec::new());
+    pub fn start(
+        count: usize,
+        files: &[Arc<File>],
+        tensors: &[Span],
+        destination: Kind,
+        library: Option<&Path>,
+    ) -> anyhow::Result<Ranks> {
+        let link =
+            library.filter(|_| destination != Kind::Host).map(Link::to).transpose().map_err(anyhow::Error::msg)?;
+        let mut ranks = Ranks { ranks: Vec::new(), _link: None };
         for _ in 0..count {
-            ranks.0.push(Rank::start(files, tensors, destination)?);
+            ranks.ranks.push(Rank::start(files, tensors, destination, library.zip(link.as_ref()))?);
         }
-        for rank in &mut ranks.0 {
+        ranks._link = link;
+        for rank in &mut ranks.ranks {
             match rank.answer()? {
                 Answer::Ready => {}
                 Answer::Refused(why) => anyhow::bail!(why),
@@ -49,14 +64,14 @@ impl Ranks {
     pub fn pass(&mut self, order: Order) -> anyhow::Result<Result<Vec<Pass>, String>> {
         let mut line = serde_json::to_string(&order)?;
         line.push('\n');
-        for rank in &mut self.0 {
+        for rank in &mut self.ranks {
             if let Some(orders) = &mut rank.orders {
                 // Of one that has died the answer tells.
                 let _ = orders.write_all(line.as_bytes());
             }
         }
         // Every answer is taken, whatever the others say: the next one belongs to the next order.
-        let answers: Vec<Answer> = self.0.iter_mut().map(Rank::answer).collect::<anyhow::Result<_>>()?;
+        let answers: Vec<Answer> = self.ranks.iter_mut().map(Rank::answer).collect::<anyhow::Result<_>>()?;
         let pass = |answer| match answer {
             Answer::Done(pass) => Ok(pass),
             Answer::Refused(why) => Err(why),
@@ -67,21 +82,26 @@ impl Ranks {
 }
 
 impl Rank {
-    fn start(files: &[Arc<File>], tensors: &[Span], destination: &Kind) -> anyhow::Result<Rank> {
+    fn start(
+        files: &[Arc<File>],
+        tensors: &[Span],
+        destination: Kind,
+        library: Option<(&Path, &Link)>,
+    ) -> anyhow::Result<Rank> {
         // Duplicates that the rank inherits; ours are closed again when it has been started.
         let inherited: Vec<OwnedFd> = files.iter().map(nix::unistd::dup).collect::<Result<_, _>>()?;
         let setup = Setup {
             files: inherited.iter().map(AsRawFd::as_raw_fd).collect(),
             tensors: tensors.to_vec(),
-            destination: destination.clone(),
+            destination,
+            cuda_library: library.map(|(path, _)| path.canonicalize().unwrap_or_else(|_| path.to_owned())),
         };
-        let program = std::env::current_exe().context("this program's own file")?;
-        let mut child = Command::new(program)
-            .arg(NAME)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("a rank could not be started")?;
+        let mut command = program()?;
+        if let Some((_, link)) = library {
+            link.hand_to(&mut command);
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("a rank could not be started")?;
         drop(inherited);
         let (Some(mut orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             anyhow::bail!("a rank without pipes");
@@ -116,6 +136,30 @@ impl Rank {
             Err(error) => format!("a rank ended: {error}"),
         }
     }
+}
+
+/// This program, as a rank.
+fn program() -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("this program's own file")?);
+    command.arg(NAME);
+    Ok(command)
+}
+
+/// The names of the CUDA devices, asked by a process of its own, which a driver may crash.
+///
+/// # Errors
+///
+/// Why there is none.
+pub fn devices(library: Option<&Path>) -> Devices {
+    let link = library.map(Link::to).transpose()?;
+    let mut command = program().map_err(|error| format!("{error:#}"))?;
+    command.arg(DEVICES).args(library.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned())));
+    if let Some(link) = &link {
+        link.hand_to(&mut command);
+    }
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().map_err(|error| error.to_string())?;
+    serde_json::from_slice(&output.stdout)
+        .map_err(|_| "the process that asked the driver ended without a word".to_owned())?
 }
 
 impl Drop for Rank {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::counters::Taken;
-use super::destination::{Destination, From, hex};
+use super::destination::{Destination, From, Staging, hex};
 use super::rank::Pass;
 use super::way::{Mapped, Regime, Way};
 use crate::clock::Mono;
@@ -152,7 +152,7 @@ fn through_memory(
         opened.tensors.iter().map(|tensor| map(opened, tensor, mapped, false)).collect::<anyhow::Result<Vec<_>>>()
     })?;
     let mut kept = match regime {
-        Regime::PinnedOnce => Some(clocks.prepare(|| pinned(opened.largest()))?),
+        Regime::PinnedOnce => Some(clocks.prepare(|| to.pinned(opened.largest()))?),
         _ => None,
     };
     let mut classes = Classes::default();
@@ -162,8 +162,8 @@ fn through_memory(
         let buffer = clocks.prepare(|| {
             let buffer = match &mut kept {
                 Some(kept) => kept,
-                None if regime == Regime::PinnedEach => own.insert(pinned(length)?),
-                None => own.insert(memory(length)?),
+                None if regime == Regime::PinnedEach => own.insert(to.pinned(length)?),
+                None => own.insert(Staging::Memory(memory(length)?)),
             };
             mapping.copy_to(buffer.bytes_mut())?;
             Ok(buffer)
@@ -234,12 +234,6 @@ fn map(opened: &Opened, tensor: &Span, mapped: Mapped, populate: bool) -> anyhow
 
 fn memory(length: usize) -> anyhow::Result<Buffer> {
     Buffer::new(length).context("anonymous memory")
-}
-
-fn pinned(length: usize) -> anyhow::Result<Buffer> {
-    let mut buffer = memory(length)?;
-    buffer.lock().context("mlock (`ulimit -l` bounds it)")?;
-    Ok(buffer)
 }
 
 /// What lies at the addresses that were copied from.

@@ -72,7 +72,7 @@ impl Line {
         let resident = all.iter().map(|measured| measured.resident_before_bytes).collect::<Option<Vec<u64>>>();
         let verified: Vec<bool> = series.passes.iter().filter_map(|measured| measured.pass.verified).collect();
         Line {
-            destination: series.destination.clone(),
+            destination: series.destination,
             ranks: series.ranks,
             way: series.way,
             refused: series.refused.clone(),
@@ -128,7 +128,7 @@ pub fn groups(place: &Place) -> Vec<Group> {
         let same = |group: &&mut Group| group.destination == line.destination && group.ranks == line.ranks;
         match groups.iter_mut().find(same) {
             Some(group) => group.lines.push(line),
-            None => groups.push(Group { destination: line.destination.clone(), ranks: line.ranks, lines: vec![line] }),
+            None => groups.push(Group { destination: line.destination, ranks: line.ranks, lines: vec![line] }),
         }
     }
     groups

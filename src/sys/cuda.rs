@@ -8,6 +8,8 @@ use std::path::Path;
 
 use cudarc::driver::{result, sys};
 
+use super::memory::FileMapping;
+
 /// What is called of the library; one that lacks any of them is not used.
 const NEEDED: [&str; 10] = [
     "cuInit",
@@ -21,6 +23,10 @@ const NEEDED: [&str; 10] = [
     "cuCtxSetCurrent",
     "cuMemGetInfo_v2",
 ];
+
+/// What is called of it beside those to copy.
+const NEEDED_TO_COPY: [&str; 6] =
+    ["cuMemAlloc_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemHostAlloc", "cuMemFreeHost", "cuCtxSynchronize"];
 
 /// The driver, initialised.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +55,19 @@ impl Driver {
     ///
     /// Why there is none, or what it said.
     pub fn open(path: Option<&Path>) -> Result<Driver, String> {
+        Driver::with(path, &[])
+    }
+
+    /// The same, of a library that can copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::open`].
+    pub fn open_to_copy(path: Option<&Path>) -> Result<Driver, String> {
+        Driver::with(path, &NEEDED_TO_COPY)
+    }
+
+    fn with(path: Option<&Path>, more: &[&str]) -> Result<Driver, String> {
         path.map_or(Ok(()), load)?;
         // SAFETY: libraries of that name are NVIDIA's, or stand in for it; what their initialisers do is theirs.
         if !unsafe { sys::is_culib_present() } {
@@ -56,7 +75,8 @@ impl Driver {
         }
         // cudarc's calls panic where a symbol is missing.
         // SAFETY: it was loaded a moment ago; the symbols are looked up, and neither read nor called.
-        let missing = NEEDED.iter().find(|name| unsafe { sys::culib().get::<*const u8>(name.as_bytes()).is_err() });
+        let missing =
+            NEEDED.iter().chain(more).find(|name| unsafe { sys::culib().get::<*const u8>(name.as_bytes()).is_err() });
         if let Some(name) = missing {
             return Err(format!("libcuda.so.1 has no {name}"));
         }
@@ -100,11 +120,138 @@ impl Driver {
 
     /// Bytes free, and of all, on the device of a context.
     pub fn memory(self, context: Context) -> Result<(u64, u64), String> {
-        // SAFETY: the context was retained, and is released nowhere.
-        unsafe { result::ctx::set_current(context.0) }.map_err(told)?;
+        enter(context)?;
         let (free, total) = result::mem_get_info().map_err(told)?;
         Ok((free as u64, total as u64))
     }
+}
+
+/// Memory of a device, until the process ends.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    context: Context,
+    address: sys::CUdeviceptr,
+    length: usize,
+}
+
+impl DeviceMemory {
+    /// Allocates so many bytes on a context's device.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, and whatever else the driver says.
+    pub fn new(context: Context, length: usize) -> Result<DeviceMemory, String> {
+        enter(context)?;
+        // SAFETY: no contract but the context's, which was entered.
+        let address = unsafe { result::malloc_sync(length.max(1)) }.map_err(told)?;
+        Ok(DeviceMemory { context, address, length })
+    }
+
+    /// Copies bytes in, at an offset; they have arrived when it returns.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no room, and what the driver says.
+    pub fn put(&mut self, at: usize, from: &[u8]) -> Result<(), String> {
+        // SAFETY: a slice's bytes can be read.
+        unsafe { self.copy(at, from.as_ptr(), from.len()) }
+    }
+
+    /// The same out of a file's mapping, of which no slice is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::put`].
+    pub fn put_mapped(&mut self, at: usize, from: &FileMapping) -> Result<(), String> {
+        // SAFETY: the mapping's bytes can be read; that they may change meanwhile is the driver's business as little as
+        // memcpy's.
+        unsafe { self.copy(at, from.address() as *const u8, from.length()) }
+    }
+
+    /// # Safety
+    ///
+    /// So many bytes can be read there.
+    unsafe fn copy(&mut self, at: usize, from: *const u8, length: usize) -> Result<(), String> {
+        if at.checked_add(length).is_none_or(|end| end > self.length) {
+            return Err("a copy beyond the memory of the device".to_owned());
+        }
+        enter(self.context)?;
+        // SAFETY: the destination lies inside this allocation, as was just checked; the source is the caller's promise.
+        // A copy out of pageable memory may return before its last part has arrived (the driver's "API synchronization
+        // behavior"), which is waited for.
+        unsafe {
+            sys::cuMemcpyHtoD_v2(self.address + at as u64, from.cast(), length).result().map_err(told)?;
+            sys::cuCtxSynchronize().result().map_err(told)
+        }
+    }
+
+    /// Copies bytes out, from an offset on.
+    ///
+    /// # Errors
+    ///
+    /// Where there are not so many, and what the driver says.
+    pub fn get(&self, at: usize, to: &mut [u8]) -> Result<(), String> {
+        if at.checked_add(to.len()).is_none_or(|end| end > self.length) {
+            return Err("a copy beyond the memory of the device".to_owned());
+        }
+        enter(self.context)?;
+        // SAFETY: the source lies inside this allocation; the destination is a slice of that length.
+        unsafe { result::memcpy_dtoh_sync(to, self.address + at as u64) }.map_err(told)
+    }
+}
+
+/// Host memory that the driver has pinned.
+#[derive(Debug)]
+pub struct PinnedMemory {
+    context: Context,
+    address: *mut u8,
+    length: usize,
+}
+
+impl PinnedMemory {
+    /// So many bytes, zeroed.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn new(context: Context, length: usize) -> Result<PinnedMemory, String> {
+        enter(context)?;
+        let length = length.max(1);
+        // SAFETY: no contract but the context's, which was entered.
+        let address = unsafe { result::malloc_host(length, 0) }.map_err(told)?.cast::<u8>();
+        Ok(PinnedMemory { context, address, length })
+    }
+
+    pub fn address(&self) -> u64 {
+        self.address as u64
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is ours and of this length, mapped by the driver from the kernel's zeroed pages; nobody writes
+        // to it while it is borrowed.
+        unsafe { std::slice::from_raw_parts(self.address, self.length) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and borrowed by nobody else.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        // What cannot be given back goes with the process.
+        if enter(self.context).is_ok() {
+            // SAFETY: from cuMemHostAlloc, and given back once.
+            let _ = unsafe { result::free_host(self.address.cast()) };
+        }
+    }
+}
+
+/// Makes a context the thread's.
+fn enter(context: Context) -> Result<(), String> {
+    // SAFETY: the context was retained, and is released nowhere.
+    unsafe { result::ctx::set_current(context.0) }.map_err(told)
 }
 
 /// Loads a library by its path.

@@ -72,10 +72,20 @@ enum Answer {
 }
 
 /// What `libcuda.so` is to be, for the time in which it is looked for: cudarc finds it by that name alone.
-struct Link(PathBuf);
+pub(crate) struct Link(PathBuf);
 
 impl Link {
-    fn to(library: &Path) -> Result<Link, String> {
+    /// Has a command, and what it starts, find it.
+    pub(crate) fn hand_to(&self, command: &mut Command) {
+        let mut paths = OsString::from(&self.0);
+        if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
+            paths.push(":");
+            paths.push(others);
+        }
+        command.env("LD_LIBRARY_PATH", paths);
+    }
+
+    pub(crate) fn to(library: &Path) -> Result<Link, String> {
         let told = |error: std::io::Error| format!("{}: {error}", library.display());
         let library = library.canonicalize().map_err(told)?;
         let name = format!("stagemark-cuda-{}-{}", std::process::id(), Mono::now().0);
@@ -115,12 +125,7 @@ impl Asker {
         command.arg0(process::NAME).arg(process::NAME);
         if let (Some(library), Some(link)) = (&wanted.library, &link) {
             command.arg(library.canonicalize().unwrap_or_else(|_| library.clone()));
-            let mut paths = OsString::from(&link.0);
-            if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
-                paths.push(":");
-                paths.push(others);
-            }
-            command.env("LD_LIBRARY_PATH", paths);
+            link.hand_to(&mut command);
         }
         // All of them, counted as NVML does: which are the launch's is decided here.
         command.env_remove("CUDA_VISIBLE_DEVICES").env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").current_dir("/");
