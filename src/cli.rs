@@ -2,6 +2,8 @@
 // Comments here are help texts first, where `<UTC time>` stands for itself.
 #![allow(rustdoc::invalid_html_tags)]
 
+mod compare;
+
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -17,11 +19,13 @@ use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
 use crate::stage::asked::Work;
+pub use compare::CompareArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
   stagemark demo
   stagemark run -- vllm serve ORG/NAME
+  stagemark compare RUN OTHER
   stagemark inspect model.safetensors
   stagemark stages list
 
@@ -113,6 +117,9 @@ pub enum Verb {
     /// Make the reports of a run folder again from its recorded files.
     #[command(after_help = REPORT_AFTER_HELP)]
     Report(ReportArgs),
+    /// Put runs side by side at the same stopping event, or say why they cannot be.
+    #[command(after_help = compare::AFTER_HELP)]
+    Compare(CompareArgs),
     /// Describe model files: format, payload, dtypes, and how much is resident now.
     #[command(after_help = INSPECT_AFTER_HELP)]
     Inspect(InspectArgs),

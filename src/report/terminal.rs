@@ -113,6 +113,11 @@ pub(super) struct Page {
 }
 
 impl Page {
+    /// What is on it.
+    pub(super) fn text(self) -> String {
+        self.text
+    }
+
     /// A line as it is; the caller keeps it to [`WIDTH`].
     pub(super) fn raw(&mut self, line: &str) {
         self.text.push_str(line.trim_end());

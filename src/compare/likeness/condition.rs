@@ -110,7 +110,8 @@ fn residency(facts: &mut Facts, pairing: &Pairing) {
         (0, _) | (_, 1) => "same within 1% of the payload".to_owned(),
         (some, all) => format!("same within 1% of the payload; {some} of {all} artifacts are not"),
     };
-    facts.push(Subject::Condition, "residency", values, Outcome { same, note: Some(note) });
+    let note = values.iter().all(Option::is_some).then_some(note);
+    facts.push(Subject::Condition, "residency", values, Outcome { same, note });
 }
 
 /// What the application kept of former runs, path by path. What a stage file does not name was not looked for.

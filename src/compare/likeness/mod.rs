@@ -149,7 +149,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// For people, and for files.
+    /// The word that files have for it: the answer to whether they are.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::LikeForLike => "yes",
+            Verdict::CannotBeTold => "unknown",
+            Verdict::NotLikeForLike => "no",
+        }
+    }
+
+    /// For people.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::LikeForLike => "like for like",
@@ -248,7 +257,8 @@ impl Facts<'_> {
             return;
         }
         let (least, most) = numbers.iter().fold((f64::MAX, f64::MIN), |(a, b), n| (a.min(*n), b.max(*n)));
-        let outcome = Outcome { same: most - least <= tolerance.0, note: Some(format!("same within {}", tolerance.1)) };
+        let note = (numbers.len() == found.len()).then(|| format!("same within {}", tolerance.1));
+        let outcome = Outcome { same: most - least <= tolerance.0, note };
         let values = found.into_iter().map(|found| found.map(|(_, shown)| shown)).collect();
         self.push(subject, name, values, outcome);
     }
