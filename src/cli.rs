@@ -3,6 +3,7 @@
 #![allow(rustdoc::invalid_html_tags)]
 
 mod columns;
+mod compare;
 mod copy_paths;
 mod findings;
 
@@ -24,12 +25,14 @@ use crate::report::format::Format;
 use crate::stage::StageFile;
 use crate::stage::asked::Work;
 pub use columns::ColumnsArgs;
+pub use compare::CompareArgs;
 pub use findings::FindingsArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
   stagemark demo
   stagemark run -- vllm serve ORG/NAME
+  stagemark compare RUN OTHER
   stagemark findings stagemark-runs/20260131T101500Z-vllm
   stagemark inspect model.safetensors
   stagemark stages list
@@ -124,6 +127,9 @@ pub enum Verb {
     /// Make the reports of a run folder again from its recorded files.
     #[command(after_help = REPORT_AFTER_HELP)]
     Report(ReportArgs),
+    /// Put runs side by side at the same stopping event, or say why they cannot be.
+    #[command(after_help = compare::AFTER_HELP)]
+    Compare(CompareArgs),
     /// Say what a run's figures show, each finding with its evidence and what would settle it.
     #[command(after_help = findings::AFTER_HELP)]
     Findings(FindingsArgs),

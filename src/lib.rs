@@ -14,6 +14,7 @@
 //!                    ├─► watch: log, notify, exit                  │
 //!                    └─► ask: http, tcp, unix, file                ┘
 //! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► finding ─► report: csv | terminal | svg | png | json | md | perfetto
+//! run folders ─► the same of each ─► compare (Comparison, or a refusal) ─► report, the same
 //! ```
 //!
 //! Everything right of the run folder is pure: the same files give the same reports, byte for byte, whether they are
@@ -39,8 +40,9 @@
 //! | [`run`] | a run folder: its files, written and read |
 //! | [`stage`] | stage files; events → marks (pure) |
 //! | [`account`] | run → stage table (pure) |
+//! | [`compare`] | runs side by side at the same stopping event, or a refusal (pure) |
 //! | [`finding`] | stage table → what it says of the launch: rules, each on two kinds of evidence (pure) |
-//! | [`report`] | stage table → csv, terminal, svg, png (pure) |
+//! | [`report`] | stage table or comparison → csv, terminal, svg, png (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |
@@ -55,6 +57,7 @@ pub mod ask;
 pub mod catalogue;
 pub mod cli;
 pub mod clock;
+pub mod compare;
 pub mod copy_paths;
 pub mod demo;
 pub mod doctor;

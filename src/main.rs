@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use stagemark::cli::{Cli, Verb};
+use stagemark::cli::{Cli, CompareArgs, Verb};
+use stagemark::compare::Comparison;
+use stagemark::compare::likeness::Verdict;
 use stagemark::probe::device::cuda;
 use stagemark::run::RunError;
 use stagemark::stage::trial::TrialError;
@@ -18,6 +20,8 @@ const NO: u8 = 1;
 const USAGE: u8 = 2;
 /// Something cannot be read or understood.
 const UNKNOWN: u8 = 3;
+/// Runs are not like for like, or that cannot be told, under `--strict`.
+const NOT_ALIKE: u8 = 4;
 /// Our own failure before the command was started, wrong usage of `run` included.
 const BEFORE_START: u8 = 125;
 
@@ -89,6 +93,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             }
             Ok(0)
         }
+        Verb::Compare(options) => compare(&options),
         Verb::Findings(options) => {
             print(&report::findings::answer(&options.run, options.json)?)?;
             Ok(0)
@@ -120,6 +125,36 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         },
         Verb::Mark { name } => watch::notify::mark(&name).map(|()| 0),
     }
+}
+
+fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
+    use report::compare::{folder, terminal};
+    let options = arguments.options();
+    let out = arguments.out.as_deref();
+    let mut arms = folder::arms(&arguments.runs)?;
+    out.map(folder::prepare).transpose()?;
+    if options.contents {
+        folder::hash_contents(&mut arms);
+    }
+    let comparison = match Comparison::of(&arms, &options) {
+        Ok(comparison) => comparison,
+        Err(refusal) => {
+            if arguments.json {
+                print(&folder::refusal_text(&refusal))?;
+            }
+            let _ = std::io::stderr().write_all(terminal::refusal(&refusal).as_bytes());
+            return Ok(UNKNOWN);
+        }
+    };
+    if let Some(out) = out {
+        folder::write(&arms, &comparison, out)?;
+    }
+    print(&match arguments.json {
+        true => folder::json_text(&arms, &comparison),
+        false => folder::text(&arms, &comparison, out),
+    })?;
+    let alike = comparison.likeness.verdict() == Verdict::LikeForLike;
+    Ok(if arguments.strict && !alike { NOT_ALIKE } else { 0 })
 }
 
 fn profile(options: &record::Options) -> anyhow::Result<u8> {

@@ -3,6 +3,7 @@
 mod account;
 pub mod color;
 pub mod columns;
+pub mod compare;
 pub mod copy_paths;
 pub mod csv;
 mod death;

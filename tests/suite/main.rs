@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod cli;
+mod compare;
 mod conditions;
 mod confine;
 mod copy_paths;

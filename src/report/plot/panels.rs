@@ -7,9 +7,9 @@ use super::{Shown, font, least_interval, never};
 use crate::account::{StageRow, StageTable};
 use crate::metric::{Metric, Values};
 use crate::report::text::{elide, plain};
-use crate::report::units;
 use crate::run::Scope;
 use crate::sample::Sample;
+use crate::units;
 
 /// The picture's colours, after Okabe and Ito.
 pub struct Palette;
@@ -30,11 +30,11 @@ impl Palette {
     pub const VERMILION: Colour = Colour(0xd55e00, 1.0);
     /// Vermilion as a tint: what is mapped and not there.
     const ABSENT_PAYLOAD: Colour = Colour(0xfae0cc, 1.0);
-    const SKY: Colour = Colour(0x56b4e9, 1.0);
+    pub const SKY: Colour = Colour(0x56b4e9, 1.0);
     pub const BLUE: Colour = Colour(0x0072b2, 1.0);
-    const GREEN: Colour = Colour(0x009e73, 1.0);
-    const PURPLE: Colour = Colour(0xcc79a7, 1.0);
-    const ORANGE: Colour = Colour(0xe69f00, 1.0);
+    pub const GREEN: Colour = Colour(0x009e73, 1.0);
+    pub const PURPLE: Colour = Colour(0xcc79a7, 1.0);
+    pub const ORANGE: Colour = Colour(0xe69f00, 1.0);
     const VIOLET: Colour = Colour(0x5e3c99, 1.0);
 }
 
@@ -444,11 +444,11 @@ fn levels(stretch: &[(i64, f64)]) -> Vec<(i64, i64, f64)> {
     levels
 }
 
-fn straight(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+pub fn straight(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
     points.to_vec()
 }
 
-type Corners = fn(&[(i32, f64)]) -> Vec<(i32, f64)>;
+pub type Corners = fn(&[(i32, f64)]) -> Vec<(i32, f64)>;
 
 /// The pixels of a stretch, up to the edge of the picture.
 fn pixels(axis: &TimeAxis, scale: &ValueAxis, stretch: &[(i64, f64)], corners: Corners) -> Vec<Point> {
@@ -484,7 +484,7 @@ fn fill(
     }
 }
 
-fn stroke(
+pub fn stroke(
     scene: &mut Scene,
     axis: &TimeAxis,
     scale: &ValueAxis,
