@@ -1,6 +1,7 @@
 //! Device memory, by a library that stands in for NVIDIA's and answers by a script, and by files of a kernel that
 //! never was.
 
+mod copies;
 mod cuda;
 mod dry;
 mod live;
