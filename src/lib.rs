@@ -38,6 +38,7 @@
 //! | [`run`] | a run folder: its files, written and read |
 //! | [`stage`] | stage files; events → marks (pure) |
 //! | [`account`] | run → stage table (pure) |
+//! | [`compare`] | runs against runs, at the same stopping event (pure) |
 //! | [`report`] | stage table → csv, terminal, svg, png (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
@@ -52,6 +53,7 @@ pub mod ask;
 pub mod catalogue;
 pub mod cli;
 pub mod clock;
+pub mod compare;
 pub mod demo;
 pub mod doctor;
 pub mod event;
