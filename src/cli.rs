@@ -2,6 +2,9 @@
 // Comments here are help texts first, where `<UTC time>` stands for itself.
 #![allow(rustdoc::invalid_html_tags)]
 
+mod cache;
+mod check;
+
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -17,6 +20,9 @@ use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::stage::StageFile;
 use crate::stage::asked::Work;
+
+pub use cache::{CacheArg, CacheArgs, CacheAsk};
+pub use check::CheckArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -116,6 +122,15 @@ pub enum Verb {
     /// Describe model files: format, payload, dtypes, and how much is resident now.
     #[command(after_help = INSPECT_AFTER_HELP)]
     Inspect(InspectArgs),
+    /// Take model files out of the page cache, or read them into it, and verify what was reached.
+    #[command(after_help = cache::AFTER_HELP)]
+    Cache {
+        #[command(subcommand)]
+        ask: CacheAsk,
+    },
+    /// Hold a run against a budget: limits a stage, of time, memory and any other figure.
+    #[command(after_help = check::AFTER_HELP)]
+    Check(CheckArgs),
     /// Say what may be measured here, why not, and what would change it.
     #[command(after_help = DOCTOR_AFTER_HELP)]
     Doctor(DoctorArgs),
@@ -204,6 +219,10 @@ pub struct RunArgs {
     /// At the stopping event, keep the command running or stop it (the exit status is then 0)
     #[arg(long, value_enum, default_value_t = ThenArg::Keep)]
     pub then: ThenArg,
+    /// Make the start condition just before the command starts: take the artifacts out of the page cache, or read them into
+    /// it. What was reached is recorded
+    #[arg(long, value_enum, default_value_t = CacheArg::AsIs)]
+    pub cache: CacheArg,
     /// Time between two samples, from 1ms to 1h
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = interval)]
     pub interval: Duration,
@@ -313,6 +332,7 @@ impl RunArgs {
             header_env: self.header_env,
             workload: self.workload.as_deref().map(|path| workload(path, self.concurrency.into())).transpose()?,
             repeat_response: self.repeat_response.into(),
+            cache: self.cache.into(),
             stream: Choice::from_environment(),
             argv: self.argv,
         })

@@ -311,7 +311,7 @@ fn name(name: &str) -> String {
 }
 
 /// JSON in which what a terminal would act on is escaped. Outside of texts there is nothing of that kind but line ends.
-fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
         if character == '\n' || !acts_on_a_terminal(character) {
@@ -351,7 +351,7 @@ fn rounded(bytes: u64) -> String {
 }
 
 /// A share; never 0% for something nor 100% for not all.
-fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     let percent = part as f64 / whole as f64 * 100.0;
     match part {
         0 => "0%".into(),

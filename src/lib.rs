@@ -40,7 +40,9 @@
 //! | [`account`] | run → stage table (pure) |
 //! | [`compare`] | runs against runs, at the same stopping event (pure) |
 //! | [`report`] | stage table → csv, terminal, svg, png (pure) |
+//! | [`budget`] | stage table → whether limits were kept (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
+//! | [`cache`] | start conditions: artifacts taken out of the page cache or read into it, and verified |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |
 //! | [`doctor`] | the verb that says what may be measured here, and what would change it |
@@ -50,6 +52,8 @@
 pub mod account;
 pub mod artifact;
 pub mod ask;
+pub mod budget;
+pub mod cache;
 pub mod catalogue;
 pub mod cli;
 pub mod clock;

@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stagemark::cli::{Cli, Verb};
 use stagemark::run::RunError;
 use stagemark::stage::trial::TrialError;
-use stagemark::{catalogue, demo, doctor, inspect, launch, record, report, watch};
+use stagemark::{budget, cache, catalogue, demo, doctor, inspect, launch, record, report, watch};
 
 /// The answer is "no".
 const NO: u8 = 1;
@@ -83,6 +83,25 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             let out = &mut std::io::stdout().lock();
             let all_understood = inspect::inspect(&options.paths, options.json, out, &mut std::io::stderr())?;
             Ok(if all_understood { 0 } else { UNKNOWN })
+        }
+        Verb::Cache { ask } => {
+            let (wish, options) = ask.parts();
+            let out = &mut std::io::stdout().lock();
+            let answer = cache::cache(wish, &options.paths, options.json, out, &mut std::io::stderr())?;
+            Ok(match answer {
+                cache::Answer::Yes => 0,
+                cache::Answer::No => NO,
+                cache::Answer::Unknown => UNKNOWN,
+            })
+        }
+        Verb::Check(options) => {
+            let (answer, text) = budget::check(&options.run, &options.budget, options.json)?;
+            print(&text)?;
+            Ok(match answer {
+                budget::Answer::Kept => 0,
+                budget::Answer::Broken => NO,
+                budget::Answer::Unknown => UNKNOWN,
+            })
         }
         Verb::Doctor(options) => {
             let all_seen = doctor::doctor(&options.paths, options.json, &mut std::io::stdout().lock())?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::folder::FolderError;
 use crate::ask::Secrets;
+use crate::cache::Wish;
 use crate::event::text_of;
 use crate::host::limit_behind;
 use crate::launch::StartError;
@@ -52,6 +53,8 @@ pub struct Options {
     pub workload: Option<Work>,
     /// `--repeat-response`: how often the first response's request is repeated.
     pub repeat_response: u64,
+    /// `--cache`: the condition that the artifacts are to be in at the start.
+    pub cache: Wish,
     /// How the kernel's records are taken. No option of the command line.
     pub stream: Choice,
     pub argv: Vec<OsString>,

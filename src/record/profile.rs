@@ -4,6 +4,7 @@
 //! What is opened before the start, and why in this order:
 //!
 //! 1. The folder and the artifacts: wrong usage and unusable paths end it here, with nothing left behind.
+//!    With `--cache` the artifacts are evicted or read in here, and what was reached is looked at again.
 //! 2. The control channel: without it nothing could be supervised, and so its failure is ours. Descriptors are held in
 //!    reserve from here on.
 //! 3. What is in use on the devices, whose driver has had the time of 1 to wake.
@@ -34,6 +35,7 @@ use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
 use crate::ask::Asking;
+use crate::cache::{self, Wish};
 use crate::clock::{Clock, Mono};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts, limit_behind};
@@ -106,6 +108,12 @@ impl Prepared {
         warnings.extend(about_options);
         warnings.extend(super::blind::warning());
 
+        let made = Made::of(options, &artifacts);
+        if !options.quiet {
+            made.warnings.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
+        }
+        warnings.extend(made.warnings);
+
         let mounts = Mounts::read(Path::new("/proc"));
         let mut residency = ResidencyProbe::new();
         let first = FIRST_LOOK / u32::try_from(artifacts.len().max(1)).unwrap_or(u32::MAX);
@@ -119,6 +127,14 @@ impl Prepared {
             })
             .collect();
 
+        let mut condition = Condition::at_start(&artifact_metas);
+        if let Some(asked) = made.asked {
+            // As it is now, and not as it was when it had been made: between the two something may have been read again.
+            condition.reached = Some(condition.artifacts.clone());
+            condition.asked = Some(asked);
+            condition.not_touched = made.not_touched;
+        }
+
         let matcher = Matcher::new(candidates);
         let stages = matcher.stages().clone();
         let meta = Meta {
@@ -131,7 +147,7 @@ impl Prepared {
             interval_ns: options.interval.as_nanos() as u64,
             environment: BTreeMap::new(),
             host: Host::default(),
-            condition: Condition::at_start(&artifact_metas),
+            condition,
             artifacts: artifact_metas,
             stages_digest: stages.digest(),
             stage_digests: stages.digests(),
@@ -153,6 +169,29 @@ impl Prepared {
             device_probe: Default::default(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
+    }
+}
+
+/// The start condition that was asked for, as far as it was made.
+#[derive(Default)]
+struct Made {
+    asked: Option<String>,
+    warnings: Vec<String>,
+    not_touched: Vec<String>,
+}
+
+impl Made {
+    /// Makes it. A signal for the command that comes meanwhile ends that, and is the command's once it has started.
+    fn of(options: &Options, artifacts: &[Artifact]) -> Made {
+        let wish = options.cache;
+        if wish == Wish::AsIs {
+            return Made::default();
+        }
+        let outcomes = cache::make(wish, artifacts, &mut cache::OnTerminal::unless(options.quiet), &launch::signals::waits);
+        let mut not_touched: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.elsewhere.clone()).collect();
+        not_touched.sort();
+        not_touched.dedup();
+        Made { asked: Some(wish.word().to_owned()), warnings: cache::warnings(wish, &outcomes), not_touched }
     }
 }
 

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod artifacts;
+mod budget;
+mod cache;
 mod cli;
 mod conditions;
 mod confine;
