@@ -158,6 +158,7 @@ impl Prepared {
             absent: Vec::new(),
             warnings,
             exit: None,
+            printed: Vec::new(),
             death: None,
             cost: None,
             peaks: PeaksMeta::of(CounterError::here(), options.reset_peaks),
@@ -339,7 +340,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if let Ok(ended) = &ended {
         exit_on_abort(ended.status());
     }
-    logs.into_iter().for_each(log::LogWatch::finish);
+    let printed: Vec<watch::Printed> = logs.into_iter().filter_map(log::LogWatch::finish).collect();
     notified.into_iter().for_each(notify::NotifyWatch::finish);
     asking.finish();
     recorded.into_iter().for_each(StreamWatch::finish);
@@ -347,6 +348,12 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         let what = Observed::Event(watch::lost(&format!("{} bytes of output", outputs.log_bytes_lost())));
         // The recorder may have failed; the command's end is told all the same.
         let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
+    } else {
+        // With a part missing no digest is of what was printed.
+        for printed in printed {
+            let what = Observed::Printed(printed);
+            let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
+        }
     }
     drop(sender);
     let mut recorded = recording.and_then(|thread| thread.join().map_err(|panic| cause_of(&*panic)));

@@ -18,6 +18,7 @@ use crate::metric::Metric;
 use crate::probe::device::{Device, DeviceProbeMeta};
 use crate::probe::residency::Trust;
 use crate::stage::StageFile;
+use crate::watch::Printed;
 
 /// The version of the run folder's form. A reader refuses a larger one.
 pub const SCHEMA: u32 = 1;
@@ -62,6 +63,9 @@ pub struct Meta {
     pub warnings: Vec<String>,
     /// `None` while the command runs, and for a run whose profiler was killed.
     pub exit: Option<Exit>,
+    /// What was printed, as digests: of the streams that went through the profiler and were seen whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub printed: Vec<Printed>,
     /// A death before its time, and its likely cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub death: Option<Death>,
