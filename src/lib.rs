@@ -44,11 +44,13 @@
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`cache`] | start conditions: artifacts taken out of the page cache or read into it, and verified |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
+//! | [`ab`] | the verb that runs several commands by turns, and compares them |
 //! | [`inspect`] | the verb that describes model files without running anything |
 //! | [`doctor`] | the verb that says what may be measured here, and what would change it |
 //! | [`catalogue`] | the verb that lists, shows, checks and tries stage files |
 //! | [`cli`] | the command line, as plain options |
 
+pub mod ab;
 pub mod account;
 pub mod artifact;
 pub mod ask;

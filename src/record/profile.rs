@@ -393,6 +393,7 @@ fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
     (ours || Path::new(&format!("/proc/{pid}")).exists()).then_some(ours)
 }
 
-fn now_utc() -> String {
+/// The wall-clock time, UTC, RFC 3339.
+pub(crate) fn now_utc() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
