@@ -90,6 +90,18 @@ pub enum Answer {
     Unknown,
 }
 
+impl Answer {
+    /// The word that files have for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Answer::Higher => "higher",
+            Answer::Lower => "lower",
+            Answer::NoDifference => "no_difference",
+            Answer::Unknown => "unknown",
+        }
+    }
+}
+
 impl Verdict {
     /// From the pairs, in the order of running.
     pub fn of(pairs: &[Pair]) -> Verdict {

@@ -1,0 +1,309 @@
+//! A series compared: the runs of each arm at one stopping event, and pair by pair. Pure: the same folder gives the same
+//! comparison, when the series ends and ever after.
+//!
+//! In it are the runs of the series proper, but for those that were interrupted, and for those that failed before the
+//! stopping event: each that is left out is named, and its round has no pair.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::output::verdicts;
+use super::series::{RunEntry, RunState, Series, SeriesState};
+use crate::account::StageTable;
+use crate::account::host::Bounds;
+use crate::compare::series::{Envelope, Pair, Remark, Verdict, exact, remarks};
+use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Stage};
+use crate::metric::Metric;
+use crate::report::compare::words;
+use crate::report::terminal::Page;
+use crate::report::text::plain;
+use crate::run::{Run, RunError};
+
+/// The runs of a series, arm by arm.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub arms: Vec<Arm>,
+    /// The round of each run of each arm.
+    rounds: Vec<Vec<usize>>,
+    /// What was left out, and why.
+    pub left_out: Vec<String>,
+}
+
+impl Loaded {
+    /// Loads the runs; the contents' digests that the series has are theirs too.
+    ///
+    /// # Errors
+    /// A run folder cannot be read.
+    pub fn of(folder: &Path, series: &Series) -> Result<Loaded, RunError> {
+        let (mut arms, mut rounds, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        for name in series.arms.iter().map(|arm| &arm.name) {
+            let mut arm = Arm { name: name.clone(), runs: Vec::new() };
+            let mut own = Vec::new();
+            for entry in series.runs.iter().filter(|entry| entry.arm == *name && !entry.warmup) {
+                if entry.state == RunState::Interrupted {
+                    left_out.push(format!("run {} ({name}) was interrupted and is left out", entry.number));
+                    continue;
+                }
+                let run = Run::load(&folder.join(entry.folder()))?;
+                let table = StageTable::of(&run);
+                let at_end = series.until.as_ref().or(run.meta.until.as_ref());
+                let is_at_end = at_end.is_some_and(|end| table.reached().any(|row| row.outcome.stage == *end));
+                if entry.state == RunState::Failed {
+                    let reached = if is_at_end { "after the stopping event" } else { "before it came to the stopping event, and is left out" };
+                    left_out.push(failed(entry, reached));
+                    if !is_at_end {
+                        continue;
+                    }
+                }
+                own.push(entry.round);
+                arm.runs.push((with_contents(run, series), table));
+            }
+            arms.push(arm);
+            rounds.push(own);
+        }
+        Ok(Loaded { arms, rounds, left_out })
+    }
+}
+
+fn failed(entry: &RunEntry, when: &str) -> String {
+    let said = entry.said.as_ref().and_then(|said| said.lines().next_back()).map(|said| format!(": {said}"));
+    format!("run {} ({}) failed with exit status {} {when}{}", entry.number, entry.arm, entry.status, said.unwrap_or_default())
+}
+
+/// The run, its artifacts with the digests that were made before the series, where they are of the same files.
+fn with_contents(mut run: Run, series: &Series) -> Run {
+    for artifact in &mut run.meta.artifacts {
+        let same = |content: &&super::Content| {
+            (content.path == artifact.path || content.path == artifact.real_path)
+                && content.size_bytes == artifact.size_bytes
+        };
+        if let Some(content) = series.identity.iter().find(same) {
+            artifact.content_sha256 = content.sha256.clone();
+        }
+    }
+    run
+}
+
+/// One figure of an arm against the reference's.
+struct Against<'a> {
+    arm: &'a str,
+    pairs: Vec<Pair>,
+    verdict: Verdict,
+}
+
+/// One figure, pair by pair.
+struct Paired<'a> {
+    of: Quantity,
+    /// Of each arm: its name, its values in order, and what is odd about them.
+    arms: Vec<(&'a str, Vec<Bounds>, Vec<Remark>)>,
+    against: Vec<Against<'a>>,
+}
+
+fn bounds(cell: &Cell) -> Bounds {
+    cell.as_ref().map_or(Bounds::ABSENT, |known| Bounds { low: known.low, high: known.high })
+}
+
+impl<'a> Paired<'a> {
+    fn of(figure: &Figure, loaded: &'a Loaded) -> Paired<'a> {
+        let cells = |arm: usize| figure.cells.get(arm).map(Vec::as_slice).unwrap_or_default();
+        let values = |arm: usize| -> Vec<Bounds> { cells(arm).iter().map(bounds).collect() };
+        let arms = loaded.arms.iter().enumerate().map(|(arm, this)| {
+            let values = values(arm);
+            let exact: Option<Vec<u64>> = values.iter().map(|value| exact(*value)).collect();
+            // A time's uncertainty is small beside what makes runs differ; of other bounds no shape is read.
+            let shape: Option<Vec<u64>> = match figure.of.is_time() {
+                true => values.iter().map(|value| value.high).collect(),
+                false => exact,
+            };
+            (this.name.as_str(), values, remarks(&shape.unwrap_or_default()))
+        });
+        let against = loaded.arms.iter().enumerate().skip(1).map(|(arm, this)| {
+            let pairs = pairs(&figure_rounds(loaded, 0, cells(0)), &figure_rounds(loaded, arm, cells(arm)));
+            Against { arm: &this.name, verdict: Verdict::of(&pairs), pairs }
+        });
+        Paired { of: figure.of, arms: arms.collect(), against: against.collect() }
+    }
+}
+
+/// The figure of each round of an arm.
+fn figure_rounds(loaded: &Loaded, arm: usize, cells: &[Cell]) -> Vec<(usize, Bounds)> {
+    let rounds = loaded.rounds.get(arm).map(Vec::as_slice).unwrap_or_default();
+    let known = |(round, cell): (&usize, &Cell)| cell.is_ok().then(|| (*round, bounds(cell)));
+    rounds.iter().zip(cells).filter_map(known).collect()
+}
+
+fn pairs(reference: &[(usize, Bounds)], other: &[(usize, Bounds)]) -> Vec<Pair> {
+    let pair = |(round, other): &(usize, Bounds)| {
+        let (_, reference) = reference.iter().find(|(of, _)| of == round)?;
+        Some(Pair { reference: *reference, other: *other })
+    };
+    let mut pairs: Vec<(usize, Pair)> = other.iter().filter_map(|of| Some((of.0, pair(of)?))).collect();
+    pairs.sort_by_key(|(round, _)| *round);
+    pairs.into_iter().map(|(_, pair)| pair).collect()
+}
+
+/// What is told of in the terminal, where a run has it; JSON has every figure.
+fn is_told(stage: &Stage, figure: &Figure) -> bool {
+    use Metric::*;
+    // Host memory, device memory and time stand first.
+    let is_first = stage.figures.iter().take(3).any(|first| first.of == figure.of);
+    is_first || matches!(figure.of, Quantity::Delta(ReadBytes | MajorFaults) | Quantity::Peak(RssBytes))
+}
+
+/// The verdicts for a terminal, below the comparison.
+pub fn text(series: &Series, loaded: &Loaded, comparison: &Comparison) -> String {
+    let mut page = Page::default();
+    if let Some(stage) = comparison.at_the_end() {
+        let reference = loaded.arms.first().map(|arm| arm.name.as_str()).unwrap_or_default();
+        page.blank();
+        page.line(&format!("Pair by pair at {}, each ÷ {reference}:", plain(&stage.name)));
+        for figure in stage.figures.iter().filter(|figure| is_told(stage, figure)) {
+            let paired = Paired::of(figure, loaded);
+            if paired.arms.iter().all(|(_, values, _)| values.iter().all(|value| *value == Bounds::ABSENT)) {
+                continue;
+            }
+            tell(&mut page, &paired);
+        }
+    }
+    end(&mut page, series, loaded);
+    page.text()
+}
+
+/// What is said below a comparison, or in its place where it is refused.
+pub fn end(page: &mut Page, series: &Series, loaded: &Loaded) {
+    let outputs = verdicts(series);
+    if !outputs.is_empty() {
+        page.blank();
+        outputs.iter().for_each(|verdict| page.line(&plain(&format!("output {}: {}", verdict.of, verdict.words))));
+    }
+    if !loaded.left_out.is_empty() || series.state != SeriesState::Done {
+        page.blank();
+        loaded.left_out.iter().for_each(|why| page.line(&plain(why)));
+    }
+    page_state(page, series);
+}
+
+fn page_state(page: &mut Page, series: &Series) {
+    let (ran, meant) = (series.runs.len(), series.order.len());
+    let why = series.problem.as_ref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
+    match series.state {
+        SeriesState::Done if why.is_empty() => {}
+        SeriesState::Done => page.line(&format!("All {ran} runs were made{why}")),
+        SeriesState::Running => page.line(&format!("The series is running, or was killed, after {ran} of {meant} runs")),
+        SeriesState::Interrupted | SeriesState::Failed => {
+            page.line(&format!("The series ended after {ran} of {meant} runs{why}"))
+        }
+    }
+}
+
+fn tell(page: &mut Page, paired: &Paired) {
+    let shown = |amount: u64| words::amount_of(paired.of.unit(), amount);
+    page.line(&plain(&paired.of.name()));
+    for (arm, values, odd) in &paired.arms {
+        let all: Vec<String> = values.iter().map(|value| bounded(*value, &shown)).collect();
+        page.line(&format!("  {arm}: {}{}", middle(paired.of, values, &shown), all.join(", ")));
+        odd.iter().for_each(|remark| page.line(&format!("     {}", remark.words(&shown))));
+    }
+    for against in &paired.against {
+        let ratio = |pair: &Pair| pair_ratio(paired.of, pair).map_or_else(|| "–".to_owned(), |ratio| ratio.to_string());
+        let ratios: Vec<String> = against.pairs.iter().map(ratio).collect();
+        let listed = if ratios.is_empty() { String::new() } else { format!("{} · ", ratios.join(" ")) };
+        page.line(&format!("  {} ÷: {listed}{}", against.arm, against.verdict.words()));
+    }
+}
+
+/// The ratio of a pair; of times that of the marks, whose uncertainty the verdict has in it.
+fn pair_ratio(of: Quantity, pair: &Pair) -> Option<crate::account::ratios::Thousandths> {
+    match of.is_time() {
+        true => crate::account::ratios::Thousandths::of(pair.other.high?, pair.reference.high?),
+        false => pair.ratio(),
+    }
+}
+
+/// `median 12 s of `, where there is one.
+fn middle(of: Quantity, values: &[Bounds], shown: &dyn Fn(u64) -> String) -> String {
+    let figure = |value: &Bounds| if of.is_time() { value.high } else { exact(*value) };
+    let all: Option<Vec<u64>> = values.iter().map(figure).collect();
+    match all.as_deref().and_then(Envelope::of).filter(|_| values.len() > 1) {
+        Some(Envelope { min, median, max }) => {
+            format!("median {} ({} to {}) of ", shown(median), shown(min), shown(max))
+        }
+        None => String::new(),
+    }
+}
+
+fn bounded(value: Bounds, shown: &dyn Fn(u64) -> String) -> String {
+    match (value.low, value.high) {
+        (Some(low), Some(high)) if shown(low) == shown(high) => shown(high),
+        (Some(low), Some(high)) => format!("{} to {}", shown(low), shown(high)),
+        (Some(low), None) => format!("at least {}", shown(low)),
+        (None, Some(high)) => format!("at most {}", shown(high)),
+        (None, None) => "absent".to_owned(),
+    }
+}
+
+/// What a series adds to the comparison's JSON.
+pub fn json(series: &Series, loaded: &Loaded, comparison: Option<&Comparison>) -> Value {
+    let figures: Vec<Value> = comparison
+        .and_then(Comparison::at_the_end)
+        .map(|stage| stage.figures.iter().map(|figure| figure_json(&Paired::of(figure, loaded))).collect())
+        .unwrap_or_default();
+    json!({
+        "state": series.state,
+        "problem": series.problem,
+        "cache": series.cache,
+        "order": series.order,
+        "runs": series.runs,
+        "left_out": loaded.left_out,
+        "outputs": verdicts(series),
+        "pairs": figures,
+    })
+}
+
+fn figure_json(paired: &Paired) -> Value {
+    let plainly = |amount: u64| amount.to_string();
+    let of_bounds = |value: &Bounds| json!({"low": value.low, "high": value.high});
+    let arms: Vec<Value> = paired
+        .arms
+        .iter()
+        .map(|(arm, values, odd)| {
+            let remarks: Vec<String> = odd.iter().map(|remark| remark.words(&plainly)).collect();
+            let all: Option<Vec<u64>> = values.iter().map(|value| exact(*value)).collect();
+            let envelope = all.as_deref().and_then(Envelope::of);
+            json!({
+                "arm": arm,
+                "values": values.iter().map(of_bounds).collect::<Vec<_>>(),
+                "median": envelope.map(|envelope| envelope.median),
+                "envelope": of_bounds(&Envelope::of_bounds(values)),
+                "remarks": remarks,
+            })
+        })
+        .collect();
+    let against: Vec<Value> = paired
+        .against
+        .iter()
+        .map(|against| {
+            let pairs: Vec<Value> = against
+                .pairs
+                .iter()
+                .map(|pair| {
+                    let thousandths = pair_ratio(paired.of, pair).map(|ratio| ratio.0);
+                    json!({
+                        "reference": of_bounds(&pair.reference),
+                        "other": of_bounds(&pair.other),
+                        "ratio_thousandths": thousandths,
+                    })
+                })
+                .collect();
+            json!({
+                "arm": against.arm,
+                "pairs": pairs,
+                "is_verdict": against.verdict.is_final(),
+                "answer": against.verdict.answer.word(),
+                "words": against.verdict.words(),
+            })
+        })
+        .collect();
+    json!({"metric": paired.of.name(), "arms": arms, "against": against})
+}
