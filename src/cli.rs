@@ -2,8 +2,10 @@
 // Comments here are help texts first, where `<UTC time>` stands for itself.
 #![allow(rustdoc::invalid_html_tags)]
 
+mod ab;
 mod cache;
 mod check;
+mod compare;
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -21,13 +23,16 @@ use crate::record::{Options, Then};
 use crate::stage::StageFile;
 use crate::stage::asked::Work;
 
+pub use ab::AbArgs;
 pub use cache::{CacheArg, CacheArgs, CacheAsk};
 pub use check::CheckArgs;
+pub use compare::CompareArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
   stagemark demo
   stagemark run -- vllm serve ORG/NAME
+  stagemark compare RUN OTHER
   stagemark inspect model.safetensors
   stagemark stages list
 
@@ -119,9 +124,15 @@ pub enum Verb {
     /// Make the reports of a run folder again from its recorded files.
     #[command(after_help = REPORT_AFTER_HELP)]
     Report(ReportArgs),
+    /// Put runs side by side at the same stopping event, or say why they cannot be.
+    #[command(after_help = compare::AFTER_HELP)]
+    Compare(CompareArgs),
     /// Describe model files: format, payload, dtypes, and how much is resident now.
     #[command(after_help = INSPECT_AFTER_HELP)]
     Inspect(InspectArgs),
+    /// Run several commands by turns, each several times, and compare them pair by pair.
+    #[command(after_help = ab::AFTER_HELP)]
+    Ab(AbArgs),
     /// Take model files out of the page cache, or read them into it, and verify what was reached.
     #[command(after_help = cache::AFTER_HELP)]
     Cache {

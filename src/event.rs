@@ -206,6 +206,14 @@ impl What {
     }
 }
 
+/// The word that the run folder's files have for a plain enum.
+pub fn word_of(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => unreachable!("a plain enum serialises to its name: {other:?}"),
+    }
+}
+
 /// Bytes as text that loses nothing: valid UTF-8 stays as it is, a backslash is doubled, control characters and bytes
 /// that are no UTF-8 become `\xNN`.
 pub fn text_of(bytes: impl AsRef<OsStr>) -> String {

@@ -14,6 +14,7 @@
 //!                    ├─► watch: log, notify, exit                  │
 //!                    └─► ask: http, tcp, unix, file                ┘
 //! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png
+//! run folders ─► the same of each ─► compare (Comparison, or a refusal) ─► report, the same
 //! ```
 //!
 //! Everything right of the run folder is pure: the same files give the same reports, byte for byte, whether they are
@@ -38,8 +39,8 @@
 //! | [`run`] | a run folder: its files, written and read |
 //! | [`stage`] | stage files; events → marks (pure) |
 //! | [`account`] | run → stage table (pure) |
-//! | [`compare`] | runs against runs, at the same stopping event (pure) |
-//! | [`report`] | stage table → csv, terminal, svg, png (pure) |
+//! | [`compare`] | runs side by side at the same stopping event, or a refusal (pure) |
+//! | [`report`] | stage table or comparison → csv, terminal, svg, png (pure) |
 //! | [`budget`] | stage table → whether limits were kept (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`cache`] | start conditions: artifacts taken out of the page cache or read into it, and verified |

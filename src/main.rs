@@ -6,10 +6,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use stagemark::cli::{Cli, Verb};
+use stagemark::cli::{AbArgs, Cli, CompareArgs, Verb};
+use stagemark::compare::Comparison;
+use stagemark::compare::likeness::Verdict;
 use stagemark::run::RunError;
 use stagemark::stage::trial::TrialError;
-use stagemark::{budget, cache, catalogue, demo, doctor, inspect, launch, record, report, watch};
+use stagemark::{ab, budget, cache, catalogue, demo, doctor, inspect, launch, record, report, watch};
 
 /// The answer is "no".
 const NO: u8 = 1;
@@ -17,6 +19,8 @@ const NO: u8 = 1;
 const USAGE: u8 = 2;
 /// Something cannot be read or understood.
 const UNKNOWN: u8 = 3;
+/// Runs are not like for like, or that cannot be told, under `--strict`.
+const NOT_ALIKE: u8 = 4;
 /// Our own failure before the command was started, wrong usage of `run` included.
 const BEFORE_START: u8 = 125;
 
@@ -52,7 +56,8 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             complain(&format!("{error:#}"));
-            let unreadable = error.downcast_ref::<RunError>().is_some_and(|error| !error.is_usage())
+            let unreadable = error.downcast_ref::<ab::SeriesError>().is_some()
+                || error.downcast_ref::<RunError>().is_some_and(|error| !error.is_usage())
                 || error.downcast_ref::<TrialError>().is_some();
             ExitCode::from(if unreadable { UNKNOWN } else { usage })
         }
@@ -79,6 +84,15 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             }
             Ok(0)
         }
+        Verb::Ab(options) => by_turns(&options),
+        Verb::Compare(options) => match &options.runs[..] {
+            [folder] if ab::is_series(folder) => {
+                let answer = ab::compare(folder, &options.options(), options.json, options.out.as_deref())?;
+                told(&answer, options.strict)
+            }
+            [_] => anyhow::bail!("one run has nothing to be compared with: name another, or the folder of a series"),
+            _ => compare(&options),
+        },
         Verb::Inspect(options) => {
             let out = &mut std::io::stdout().lock();
             let all_understood = inspect::inspect(&options.paths, options.json, out, &mut std::io::stderr())?;
@@ -114,6 +128,58 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         }
         Verb::Mark { name } => watch::notify::mark(&name).map(|()| 0),
     }
+}
+
+fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
+    use report::compare::{folder, json, terminal};
+    let options = arguments.options();
+    let out = arguments.out.as_deref();
+    let mut arms = folder::arms(&arguments.runs)?;
+    out.map(folder::prepare).transpose()?;
+    if options.contents {
+        folder::hash_contents(&mut arms);
+    }
+    let comparison = match Comparison::of(&arms, &options) {
+        Ok(comparison) => comparison,
+        Err(refusal) => {
+            if arguments.json {
+                print(&format!("{:#}\n", json::refusal(&refusal)))?;
+            }
+            let _ = std::io::stderr().write_all(terminal::refusal(&refusal).as_bytes());
+            return Ok(UNKNOWN);
+        }
+    };
+    if let Some(out) = out {
+        folder::write(&arms, &comparison, out)?;
+    }
+    print(&match arguments.json {
+        true => folder::json_text(&arms, &comparison)?,
+        false => folder::text(&arms, &comparison, out),
+    })?;
+    let alike = comparison.likeness.verdict() == Verdict::LikeForLike;
+    Ok(if arguments.strict && !alike { NOT_ALIKE } else { 0 })
+}
+
+/// Runs a series, and compares what was run, also where it was ended before its time.
+fn by_turns(arguments: &AbArgs) -> anyhow::Result<u8> {
+    let done = ab::execute(&arguments.options()?)?;
+    let answer = ab::compare(&done.folder, &arguments.comparing(), arguments.json, Some(&done.folder))?;
+    let status = told(&answer, arguments.strict)?;
+    Ok(match (done.signal, done.series.state) {
+        (Some(signal), _) => 128u8.saturating_add(signal as u8),
+        (None, ab::SeriesState::Failed) => UNKNOWN,
+        (None, _) => status,
+    })
+}
+
+fn told(answer: &ab::Answer, strict: bool) -> anyhow::Result<u8> {
+    print(&answer.text)?;
+    let _ = std::io::stderr().write_all(answer.refusal.as_bytes());
+    Ok(match answer.is_alike {
+        None => UNKNOWN,
+        Some(false) if strict => NOT_ALIKE,
+        Some(_) => 0,
+    })
 }
 
 fn profile(options: &record::Options) -> anyhow::Result<u8> {

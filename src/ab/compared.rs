@@ -16,8 +16,8 @@ use crate::compare::series::{Envelope, Pair, Remark, Verdict, exact, remarks};
 use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Stage};
 use crate::metric::Metric;
 use crate::report::compare::words;
-use crate::report::terminal::Page;
-use crate::report::text::plain;
+use crate::report::terminal::{Page, WIDTH};
+use crate::report::text::{plain, wrap};
 use crate::run::{Run, RunError};
 
 /// The runs of a series, arm by arm.
@@ -50,7 +50,10 @@ impl Loaded {
                 let at_end = series.until.as_ref().or(run.meta.until.as_ref());
                 let is_at_end = at_end.is_some_and(|end| table.reached().any(|row| row.outcome.stage == *end));
                 if entry.state == RunState::Failed {
-                    let reached = if is_at_end { "after the stopping event" } else { "before it came to the stopping event, and is left out" };
+                    let reached = match is_at_end {
+                        true => "after the stopping event",
+                        false => "before it came to the stopping event, and is left out",
+                    };
                     left_out.push(failed(entry, reached));
                     if !is_at_end {
                         continue;
@@ -75,11 +78,12 @@ fn failed(entry: &RunEntry, when: &str) -> String {
 fn with_contents(mut run: Run, series: &Series) -> Run {
     for artifact in &mut run.meta.artifacts {
         let same = |content: &&super::Content| {
-            (content.path == artifact.path || content.path == artifact.real_path)
-                && content.size_bytes == artifact.size_bytes
+            (&content.real_path, content.size_bytes, content.modified_ns)
+                == (&artifact.real_path, artifact.size_bytes, artifact.modified_ns)
         };
         if let Some(content) = series.identity.iter().find(same) {
             artifact.content_sha256 = content.sha256.clone();
+            artifact.content_reason = content.reason.clone();
         }
     }
     run
@@ -177,7 +181,7 @@ pub fn end(page: &mut Page, series: &Series, loaded: &Loaded) {
         page.blank();
         outputs.iter().for_each(|verdict| page.line(&plain(&format!("output {}: {}", verdict.of, verdict.words))));
     }
-    if !loaded.left_out.is_empty() || series.state != SeriesState::Done {
+    if !loaded.left_out.is_empty() || series.state != SeriesState::Done || series.problem.is_some() {
         page.blank();
         loaded.left_out.iter().for_each(|why| page.line(&plain(why)));
     }
@@ -199,17 +203,24 @@ fn page_state(page: &mut Page, series: &Series) {
 
 fn tell(page: &mut Page, paired: &Paired) {
     let shown = |amount: u64| words::amount_of(paired.of.unit(), amount);
-    page.line(&plain(&paired.of.name()));
+    page.raw(&plain(&paired.of.name()));
     for (arm, values, odd) in &paired.arms {
         let all: Vec<String> = values.iter().map(|value| bounded(*value, &shown)).collect();
-        page.line(&format!("  {arm}: {}{}", middle(paired.of, values, &shown), all.join(", ")));
-        odd.iter().for_each(|remark| page.line(&format!("     {}", remark.words(&shown))));
+        item(page, 2, &format!("{arm}: {}{}", middle(paired.of, values, &shown), all.join(", ")));
+        odd.iter().for_each(|remark| item(page, 5, &remark.words(&shown)));
     }
     for against in &paired.against {
         let ratio = |pair: &Pair| pair_ratio(paired.of, pair).map_or_else(|| "–".to_owned(), |ratio| ratio.to_string());
         let ratios: Vec<String> = against.pairs.iter().map(ratio).collect();
         let listed = if ratios.is_empty() { String::new() } else { format!("{} · ", ratios.join(" ")) };
-        page.line(&format!("  {} ÷: {listed}{}", against.arm, against.verdict.words()));
+        item(page, 2, &format!("{} is {listed}{}", against.arm, against.verdict.words()));
+    }
+}
+
+/// A line so far from the left, its further lines farther.
+fn item(page: &mut Page, indent: usize, text: &str) {
+    for (index, line) in wrap(text, WIDTH - indent - 2).into_iter().enumerate() {
+        page.raw(&format!("{}{line}", " ".repeat(if index == 0 { indent } else { indent + 2 })));
     }
 }
 

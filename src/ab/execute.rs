@@ -11,12 +11,12 @@ use nix::sys::signal::Signal;
 use super::Options;
 use super::arm::Arm;
 use super::child::{self, Ended, Signals};
-use super::identity;
 use super::progress::{Progress, shown};
 use super::series::{ArmEntry, Content, RunEntry, RunState, SCHEMA, Series, SeriesState};
 use crate::artifact::Artifact;
 use crate::artifact::set::{self, Resolution};
 use crate::compare::series::order;
+use crate::probe::contents;
 use crate::record::{FolderError, Then, create_fresh, now_utc, refuse_what_is_there};
 use crate::report;
 use crate::run::META;
@@ -290,16 +290,28 @@ impl Course<'_> {
                 }
             }
         }
-        let mut contents = Vec::new();
+        let mut contents_found = Vec::new();
         for artifact in &artifacts {
             if self.signals.is_interrupted() {
                 break;
             }
             self.progress.begins(&format!("digesting {}", crate::event::text_of(&artifact.path)), &[]);
-            contents.push(identity::content(artifact));
+            let meant = contents::Stat {
+                size: artifact.size,
+                inode: artifact.inode,
+                modified_ns: artifact.modified_ns,
+            };
+            let digest = contents::sha256(&artifact.real_path, meant);
+            contents_found.push(Content {
+                real_path: crate::event::text_of(&artifact.real_path),
+                size_bytes: artifact.size,
+                modified_ns: artifact.modified_ns,
+                sha256: digest.as_ref().ok().cloned(),
+                reason: digest.err(),
+            });
         }
-        self.progress.say(&format!("{} artifacts digested", contents.len()));
-        contents
+        self.progress.say(&format!("{} artifacts digested", contents_found.len()));
+        contents_found
     }
 }
 

@@ -9,10 +9,11 @@
 //! and its profiler, and a series that is killed leaves the command as a killed profiler would. What was run is kept,
 //! whatever comes after it.
 
+mod answer;
 mod arm;
 mod child;
+mod compared;
 mod execute;
-mod identity;
 mod output;
 mod progress;
 mod series;
@@ -23,9 +24,10 @@ use std::path::PathBuf;
 use crate::cache::Wish;
 use crate::record::Then;
 
+pub use answer::{Answer, compare};
 pub use arm::{Arm, ArmError};
 pub use execute::{AbError, Done, execute};
-pub use output::{OutputOf, Verdict as OutputVerdict, verdicts as output_verdicts};
+pub use output::OutputOf;
 pub use series::{Content, FILE, RunEntry, RunState, SCHEMA, Series, SeriesError, SeriesState, is_series};
 
 /// What was asked.

@@ -84,12 +84,15 @@ pub struct ArmEntry {
 /// The content of an artifact, digested before the series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    pub path: String,
+    /// Symlinks resolved.
+    pub real_path: String,
     pub size_bytes: u64,
-    /// SHA-256 in hexadecimal; absent where it could not be read.
+    pub modified_ns: i64,
+    /// SHA-256 in hexadecimal.
     pub sha256: Option<String>,
-    /// How it was read without warming the page cache, or why it has no digest.
-    pub by: String,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A series.

@@ -3,6 +3,7 @@
 pub mod around;
 pub mod available;
 pub mod cgroup;
+pub mod contents;
 pub mod counters;
 pub mod device;
 pub mod fault;

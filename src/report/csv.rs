@@ -18,6 +18,7 @@ use crate::account::host::Part;
 use crate::account::ratios::RATIOS;
 use crate::account::source::{DataFrom, Verdict};
 use crate::account::{AFTER, Peak, StageRow, StageTable, Work};
+use crate::event::word_of;
 use crate::metric::{ALL, Metric};
 
 use super::text::plain;
@@ -58,11 +59,11 @@ pub fn header() -> Vec<String> {
 /// `before`: the row before it, which stands at the mark before it.
 fn cells(table: &StageTable, row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     let outcome = &row.outcome;
-    let mut cells = vec![text(&outcome.stage), word(&outcome.status), text(&outcome.reason)];
+    let mut cells = vec![text(&outcome.stage), word_of(&outcome.status), text(&outcome.reason)];
     cells.push(cell(outcome.begin.map(|at| at.0)));
     match &outcome.mark {
         Some((at, uncertainty, mark)) => {
-            cells.extend([cell(Some(at.0)), cell(*uncertainty), word(&mark.evidence), text(&mark.detail)]);
+            cells.extend([cell(Some(at.0)), cell(*uncertainty), word_of(&mark.evidence), text(&mark.detail)]);
         }
         None => cells.extend(std::iter::repeat_n(String::new(), 4)),
     }
@@ -110,16 +111,8 @@ fn peak_cells(peak: Option<Peak>) -> [String; 3] {
     }
 }
 
-fn cell<T: ToString>(value: Option<T>) -> String {
+pub(super) fn cell<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
-}
-
-/// The word that the run folder's files have for a plain enum.
-fn word(value: &impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        other => unreachable!("a plain enum serialises to its name: {other:?}"),
-    }
 }
 
 /// Text on one line that no spreadsheet takes for a formula: one that begins like a formula has a quote before it,

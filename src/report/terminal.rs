@@ -9,7 +9,7 @@ use crate::run::Run;
 use super::text::{columns, elide, padded, plain, wrap};
 use super::{account, death, device, eviction, faults, units, words, work};
 
-pub(super) const WIDTH: usize = 80;
+pub(crate) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
 const WIDE_NS: u64 = 100_000_000;
 /// What stands for a value that is not known.
@@ -108,25 +108,30 @@ pub fn text(run: &Run, table: &StageTable) -> String {
 
 /// The text so far.
 #[derive(Default)]
-pub(super) struct Page {
+pub(crate) struct Page {
     text: String,
 }
 
 impl Page {
+    /// What is on it.
+    pub(crate) fn text(self) -> String {
+        self.text
+    }
+
     /// A line as it is; the caller keeps it to [`WIDTH`].
-    pub(super) fn raw(&mut self, line: &str) {
+    pub(crate) fn raw(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
     /// A paragraph, its further lines indented.
-    pub(super) fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         for (index, line) in wrap(text, WIDTH - 2).into_iter().enumerate() {
             self.raw(&if index == 0 { line } else { format!("  {line}") });
         }
     }
 
-    pub(super) fn blank(&mut self) {
+    pub(crate) fn blank(&mut self) {
         self.text.push('\n');
     }
 }

@@ -63,17 +63,33 @@ pub fn time(at: At) -> String {
     if at.0 < 0 { format!("-{}", duration(at.0.unsigned_abs())) } else { duration(at.0.unsigned_abs()) }
 }
 
+/// A unit of time: its nanoseconds, and its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeUnit {
+    pub name: &'static str,
+    pub ns: u64,
+}
+
+/// The unit in which a length of time has one to three digits before the point; seconds beyond.
+pub fn time_unit(ns: u64) -> TimeUnit {
+    let (name, ns) = match ns {
+        1..1_000 => ("ns", 1),
+        1_000..999_500 => ("µs", 1_000),
+        999_500..999_500_000 => ("ms", 1_000_000),
+        _ => ("s", 1_000_000_000),
+    };
+    TimeUnit { name, ns }
+}
+
 /// A length of time in nanoseconds: `20 ms` where that is exact, else `12.3 ms`.
 pub fn duration(ns: u64) -> String {
-    let (unit, name) = match ns {
-        0 => return "0 s".to_owned(),
-        1..1_000 => (1, "ns"),
-        1_000..999_500 => (1_000, "µs"),
-        999_500..999_500_000 => (1_000_000, "ms"),
-        _ => (1_000_000_000, "s"),
-    };
-    let number = if ns.is_multiple_of(unit) { (ns / unit).to_string() } else { significant(ns as f64 / unit as f64) };
-    format!("{number} {name}")
+    let unit = time_unit(ns);
+    format!("{} {}", duration_in(ns, unit), unit.name)
+}
+
+/// A length of time as a number of a given unit.
+pub fn duration_in(ns: u64, unit: TimeUnit) -> String {
+    if ns.is_multiple_of(unit.ns) { (ns / unit.ns).to_string() } else { significant(ns as f64 / unit.ns as f64) }
 }
 
 #[cfg(test)]

@@ -104,6 +104,11 @@ pub struct ArtifactMeta {
     pub inode: u64,
     pub modified_ns: i64,
     pub header_digest: Option<String>,
+    /// SHA-256 of all of the file, where it was hashed; else why not, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_sha256: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_reason: Option<String>,
     pub tensors: Option<usize>,
     pub payload_bytes: Option<u64>,
     /// Why the payload is unknown.
@@ -223,6 +228,8 @@ impl ArtifactMeta {
             inode: artifact.inode,
             modified_ns: artifact.modified_ns,
             header_digest: artifact.header_digest.clone(),
+            content_sha256: None,
+            content_reason: None,
             tensors: layout.ok().map(|layout| layout.tensors.len()),
             payload_bytes: artifact.payload_bytes(),
             payload_reason: layout.err().cloned(),

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, a module a room. They drive the `stagemark` program as its users do.
 #![allow(clippy::unwrap_used)]
 
+mod ab;
 mod artifacts;
 mod budget;
 mod cache;

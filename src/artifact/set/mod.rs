@@ -80,10 +80,18 @@ pub fn has_model_name(path: &OsStr) -> bool {
     if name.ends_with(b".onnx.data") && name.len() > b".onnx.data".len() {
         return true;
     }
-    let digest = name.strip_prefix(b"sha256-").unwrap_or(name);
-    digest.len() == 64
-        && digest.iter().all(u8::is_ascii_hexdigit)
-        && path.parent().and_then(Path::file_name) == Some(OsStr::new("blobs"))
+    blob_digest(path).is_some()
+}
+
+/// The SHA-256 of its contents by which a content-addressed cache names a file: `blobs/DIGEST` (Hugging Face),
+/// `blobs/sha256-DIGEST` (Ollama).
+pub fn blob_digest(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    let digest = name.strip_prefix("sha256-").unwrap_or(name);
+    let is_blob = digest.len() == 64
+        && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && path.parent().and_then(Path::file_name) == Some(OsStr::new("blobs"));
+    is_blob.then_some(digest)
 }
 
 /// Opens a file that the tree was seen to open or map; `None` if it is no model after all.

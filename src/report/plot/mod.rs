@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+pub mod compared;
 mod font;
 mod marks;
 mod panels;
@@ -48,9 +49,13 @@ pub fn png(run: &Run, table: &StageTable) -> anyhow::Result<Vec<u8>> {
     compose(run, table).png()
 }
 
-/// Both at once, each on a thread of its own.
+/// Both at once.
 pub fn svg_and_png(run: &Run, table: &StageTable) -> anyhow::Result<(String, Vec<u8>)> {
-    let scene = compose(run, table);
+    both(&compose(run, table))
+}
+
+/// A picture as SVG and as PNG, each on a thread of its own.
+fn both(scene: &Scene) -> anyhow::Result<(String, Vec<u8>)> {
     std::thread::scope(|scope| {
         let svg = std::thread::Builder::new().name("svg".into()).spawn_scoped(scope, || scene.svg());
         let png = scene.png()?;

@@ -29,9 +29,9 @@ impl Palette {
     const ABSENT_PAYLOAD: Colour = Colour(0xfae0cc, 1.0);
     const SKY: Colour = Colour(0x56b4e9, 1.0);
     pub const BLUE: Colour = Colour(0x0072b2, 1.0);
-    const GREEN: Colour = Colour(0x009e73, 1.0);
-    const PURPLE: Colour = Colour(0xcc79a7, 1.0);
-    const ORANGE: Colour = Colour(0xe69f00, 1.0);
+    pub const GREEN: Colour = Colour(0x009e73, 1.0);
+    pub const PURPLE: Colour = Colour(0xcc79a7, 1.0);
+    pub const ORANGE: Colour = Colour(0xe69f00, 1.0);
 }
 
 const TICK_EM: i32 = 23;
@@ -425,11 +425,11 @@ fn levels(stretch: &[(i64, f64)]) -> Vec<(i64, i64, f64)> {
     levels
 }
 
-fn straight(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+pub fn straight(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
     points.to_vec()
 }
 
-type Corners = fn(&[(i32, f64)]) -> Vec<(i32, f64)>;
+pub type Corners = fn(&[(i32, f64)]) -> Vec<(i32, f64)>;
 
 /// The pixels of a stretch, up to the edge of the picture.
 fn pixels(axis: &TimeAxis, scale: &ValueAxis, stretch: &[(i64, f64)], corners: Corners) -> Vec<Point> {
@@ -465,7 +465,7 @@ fn fill(
     }
 }
 
-fn stroke(
+pub fn stroke(
     scene: &mut Scene,
     axis: &TimeAxis,
     scale: &ValueAxis,

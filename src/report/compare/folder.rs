@@ -1,0 +1,108 @@
+//! From run folders to a comparison and its files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::{csv, json, terminal};
+use crate::account::StageTable;
+use crate::compare::likeness::artifacts;
+use crate::compare::{Arm, Comparison};
+use crate::event::text_of;
+use crate::probe::contents;
+use crate::report::plot;
+use crate::report::text::plain;
+use crate::run::{self, Run, RunError};
+
+/// The files of a comparison.
+pub const CSV: &str = "compare.csv";
+pub const JSON: &str = "compare.json";
+pub const SVG: &str = "compare.svg";
+pub const PNG: &str = "compare.png";
+
+/// Each folder as an arm of one run, named A, B, C….
+pub fn arms(folders: &[PathBuf]) -> Result<Vec<Arm>, RunError> {
+    let load = |(number, folder): (usize, &PathBuf)| {
+        let run = Run::load(folder)?;
+        let table = StageTable::of(&run);
+        Ok(Arm { name: letters(number), runs: vec![(run, table)] })
+    };
+    folders.iter().enumerate().map(load).collect()
+}
+
+/// A, B … Z, AA, AB….
+fn letters(number: usize) -> String {
+    let last = char::from(b'A' + (number % 26) as u8);
+    match number / 26 {
+        0 => last.to_string(),
+        before => format!("{}{last}", letters(before - 1)),
+    }
+}
+
+/// Where the files are to go, made and looked at before anything is compared: not a run's own folder.
+pub fn prepare(out: &Path) -> anyhow::Result<()> {
+    let shown = text_of(out);
+    anyhow::ensure!(!out.join(run::META).exists(), "--out {shown} is the folder of a run, whose files stay its own");
+    std::fs::create_dir_all(out).with_context(|| format!("--out {shown}"))
+}
+
+/// Writes the files of a comparison, each whole or not at all.
+pub fn write(arms: &[Arm], comparison: &Comparison, out: &Path) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    csv::write(comparison, &mut rows)?;
+    let (svg, png) = plot::compared::svg_and_png(arms, comparison)?;
+    let json = json_text(arms, comparison)?.into_bytes();
+    let files = [(CSV, rows), (JSON, json), (SVG, svg.into_bytes()), (PNG, png)];
+    for (name, bytes) in files {
+        let path = out.join(name);
+        run::replace(&path, &bytes).with_context(|| text_of(&path))?;
+    }
+    Ok(())
+}
+
+/// The comparison as JSON, with a line end.
+pub fn json_text(arms: &[Arm], comparison: &Comparison) -> anyhow::Result<String> {
+    Ok(format!("{:#}\n", json::comparison(arms, comparison)))
+}
+
+/// Hashes the artifacts of which no digest is known yet, each file once.
+pub fn hash_contents(arms: &mut [Arm]) {
+    let mut known: BTreeMap<String, Result<String, String>> = BTreeMap::new();
+    let artifacts = arms.iter_mut().flat_map(|arm| &mut arm.runs).flat_map(|(run, _)| &mut run.meta.artifacts);
+    for artifact in artifacts.filter(|artifact| artifacts::contents(artifact).is_none()) {
+        let key = format!("{}\n{}\n{}", artifact.real_path, artifact.size_bytes, artifact.modified_ns);
+        let hashed = known.entry(key).or_insert_with(|| {
+            let meant =
+                contents::Stat { size: artifact.size_bytes, inode: artifact.inode, modified_ns: artifact.modified_ns };
+            contents::sha256(Path::new(&artifact.real_path), meant)
+        });
+        match hashed {
+            Ok(digest) => artifact.content_sha256 = Some(digest.clone()),
+            Err(reason) => artifact.content_reason = Some(reason.clone()),
+        }
+    }
+}
+
+/// The comparison for a terminal; where its files are, if they were written.
+pub fn text(arms: &[Arm], comparison: &Comparison, out: Option<&Path>) -> String {
+    let mut text = terminal::text(arms, comparison);
+    if let Some(out) = out {
+        // Paths are not broken, so that they can be copied.
+        text.push_str(&format!("\nfigures   {}\n", plain(&text_of(out.join(CSV)))));
+        text.push_str(&format!("timelines {}\n", plain(&text_of(out.join(SVG)))));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::letters;
+
+    #[test]
+    fn arms_have_letters() {
+        for (number, name) in [(0, "A"), (25, "Z"), (26, "AA"), (27, "AB"), (701, "ZZ"), (702, "AAA")] {
+            assert_eq!(letters(number), name);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The comparison for a terminal: 80 columns, no colours, nothing that a run folder holds can move the cursor.
+//!
+//! Two arms of a run each stand beside each other; more stand below each other. It shows the figures that a reader signs
+//! for; `compare.csv` has all of them.
+
+use super::words;
+use crate::account::host::Part;
+use crate::compare::likeness::{Field, State, Verdict};
+use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Refusal, Stage, Subject};
+use crate::event::{text_of, word_of};
+use crate::metric::Metric;
+use crate::report::terminal::{ABSENT, Page, WIDTH};
+use crate::report::text::{columns, elide, padded, plain, wrap};
+
+/// Columns of a figure's name, and of a figure.
+const NAME: usize = 20;
+const FIGURE: usize = 14;
+/// Columns of an arm's name where arms stand below each other.
+const ARM: usize = 12;
+
+/// What is shown of a stage, after host memory, device memory and time.
+const SHOWN: &[Quantity] = &[
+    Quantity::Interval,
+    Quantity::HostPart(Part::Anonymous),
+    Quantity::HostPart(Part::Payload),
+    Quantity::Value(Metric::MappedPayloadBytes),
+    Quantity::Value(Metric::RssBytes),
+    Quantity::Peak(Metric::RssBytes),
+    Quantity::Value(Metric::DeviceLaunchBytes),
+    Quantity::Delta(Metric::MinorFaults),
+    Quantity::Delta(Metric::MajorFaults),
+    Quantity::Delta(Metric::RcharBytes),
+    Quantity::Delta(Metric::ReadBytes),
+    Quantity::Delta(Metric::CpuUserNs),
+    Quantity::Delta(Metric::CpuSystemNs),
+];
+
+/// The comparison.
+pub fn text(arms: &[Arm], comparison: &Comparison) -> String {
+    let mut page = Page::default();
+    who(&mut page, arms);
+    event(&mut page, comparison);
+    if let Some((end, before)) = comparison.stages.split_last() {
+        stage(&mut page, comparison, end);
+        before.iter().for_each(|earlier| stage(&mut page, comparison, earlier));
+    }
+    footnotes(&mut page, comparison);
+    likeness(&mut page, comparison);
+    if !comparison.notes.is_empty() {
+        page.blank();
+        comparison.notes.iter().for_each(|note| page.line(&plain(note)));
+    }
+    page.text()
+}
+
+/// The refusal: a sentence a paragraph.
+pub fn refusal(refusal: &Refusal) -> String {
+    let mut page = Page::default();
+    refusal.sentences().iter().for_each(|sentence| page.line(&plain(sentence)));
+    page.text()
+}
+
+/// The arms: their names, folders and commands.
+fn who(page: &mut Page, arms: &[Arm]) {
+    let width = arms.iter().map(|arm| columns(&plain(&arm.name))).max().unwrap_or(0).min(ARM);
+    for arm in arms {
+        let name = padded(&elide(&plain(&arm.name), ARM), width);
+        for (nth, (run, _)) in arm.runs.iter().enumerate() {
+            let name = if nth == 0 { name.clone() } else { " ".repeat(width) };
+            page.raw(&elide(&format!("{name}  {}", plain(&text_of(&run.folder))), WIDTH));
+        }
+        let commands: Vec<String> = arm.runs.iter().map(|(run, _)| run.meta.argv.join(" ")).collect();
+        if let Some((first, rest)) = commands.split_first() {
+            let more = if rest.iter().all(|other| other == first) { "" } else { " …" };
+            let command = elide(&plain(first), WIDTH - width - 2 - columns(more));
+            page.raw(&format!("{}  {command}{more}", " ".repeat(width)));
+        }
+    }
+}
+
+fn event(page: &mut Page, comparison: &Comparison) {
+    page.blank();
+    let event = &comparison.event;
+    let evidence: Vec<String> = event.evidence.iter().map(word_of).collect();
+    let stage = plain(&event.stage);
+    if event.declared.is_empty() {
+        page.line(&format!(
+            "From the command's start to {stage}: one definition, shown by {} in all.",
+            evidence.join(", ")
+        ));
+    } else {
+        page.line(&format!(
+            "From the command's start to {stage}, which was DECLARED to be the same event in all (--same-event):"
+        ));
+        event.declared.iter().for_each(|what| item(page, &plain(what)));
+    }
+}
+
+/// The name of a figure for people.
+fn name(of: Quantity) -> String {
+    use Metric::*;
+    let name = match of {
+        Quantity::Host => "host memory",
+        Quantity::HostPart(Part::Anonymous) => "  anonymous",
+        Quantity::HostPart(Part::Payload) => "  payload in memory",
+        Quantity::Time => "time",
+        Quantity::Interval => "+time",
+        Quantity::Value(MappedPayloadBytes) => "payload mapped",
+        Quantity::Value(RssBytes) => "resident set, summed",
+        Quantity::Peak(RssBytes) => "resident set, peak",
+        Quantity::Peak(DeviceLaunchBytes) => "device memory, peak",
+        Quantity::Peak(DeviceRiseBytes) => "device rise, peak",
+        Quantity::Peak(DeviceUsedBytes) => "device in use, peak",
+        Quantity::Value(DeviceLaunchBytes) => "device memory",
+        Quantity::Delta(MinorFaults) => "+minor faults",
+        Quantity::Delta(MajorFaults) => "+major faults",
+        Quantity::Delta(RcharBytes) => "+asked of read()",
+        Quantity::Delta(ReadBytes) => "+read from storage",
+        Quantity::Delta(CpuUserNs) => "+CPU, user",
+        Quantity::Delta(CpuSystemNs) => "+CPU, kernel",
+        other => return other.name(),
+    };
+    name.to_owned()
+}
+
+/// The figures of a stage that are shown: host memory, device memory and time, known or not, then what some run has.
+fn shown(stage: &Stage) -> impl Iterator<Item = &Figure> {
+    let is_shown =
+        |of: Quantity| matches!(of, Quantity::Host | Quantity::Time) || SHOWN.contains(&of) || is_device_peak(of);
+    let first = stage.figures.iter().take(3);
+    first.chain(stage.figures.iter().skip(3).filter(move |figure| is_shown(figure.of)))
+}
+
+fn is_device_peak(of: Quantity) -> bool {
+    use Metric::*;
+    matches!(of, Quantity::Peak(DeviceLaunchBytes))
+}
+
+fn is_beside(comparison: &Comparison) -> bool {
+    comparison.arms.len() == 2 && comparison.arms.iter().all(|(_, runs)| *runs == 1)
+}
+
+fn stage(page: &mut Page, comparison: &Comparison, stage: &Stage) {
+    page.blank();
+    let since = match &stage.before {
+        Some(before) => format!("; + since {}", plain(before)),
+        None => String::new(),
+    };
+    let title = format!("at {}{since}", plain(&stage.name));
+    if is_beside(comparison) {
+        page.raw(&elide(&title, WIDTH));
+        let heads = comparison.arms.iter().map(|(name, _)| format!(" {:>FIGURE$}", elide(&plain(name), FIGURE)));
+        let last = comparison.arms.last().map(|(name, _)| elide(&plain(name), ARM)).unwrap_or_default();
+        page.raw(&format!("{}{}  {last} is", " ".repeat(NAME), heads.collect::<String>()));
+        shown(stage).for_each(|figure| beside(page, figure));
+    } else {
+        page.raw(&elide(&title, WIDTH));
+        shown(stage).for_each(|figure| below(page, comparison, figure));
+    }
+}
+
+/// `text`, at the right end of `width` columns.
+fn right(text: &str, width: usize) -> String {
+    let text = elide(text, width);
+    format!("{}{text}", " ".repeat(width - columns(&text)))
+}
+
+fn beside(page: &mut Page, figure: &Figure) {
+    let [first, this] = [figure.of_arm(0), figure.of_arm(1)];
+    let cells = [&first, &this].map(|cell| format!(" {}", right(&words::figure(figure.of, cell), FIGURE)));
+    let name = padded(&elide(&name(figure.of), NAME), NAME);
+    page.raw(&format!("{name}{}  {}", cells.concat(), words::standing(figure.of, &first, &this)));
+}
+
+/// An arm a line; of several runs their median and, behind it, from the least to the most.
+fn below(page: &mut Page, comparison: &Comparison, figure: &Figure) {
+    let first = figure.of_arm(0);
+    for (arm, (arm_name, runs)) in comparison.arms.iter().enumerate() {
+        let this = figure.of_arm(arm);
+        let shown = match (&this, runs) {
+            (Ok(known), 2..) => match known.value {
+                Some(median) => {
+                    let median = words::amount_of(figure.of.unit(), median);
+                    format!("{median} ({})", words::figure(figure.of, &this))
+                }
+                None => words::figure(figure.of, &this),
+            },
+            _ => words::figure(figure.of, &this),
+        };
+        let name = if arm == 0 { name(figure.of) } else { String::new() };
+        let standing = if arm == 0 { String::new() } else { words::standing(figure.of, &first, &this) };
+        let width = if *runs > 1 { FIGURE + 8 } else { FIGURE };
+        page.raw(&format!(
+            "{} {} {}  {standing}",
+            padded(&elide(&name, NAME), NAME),
+            padded(&elide(&plain(arm_name), ARM), ARM),
+            right(&shown, width),
+        ));
+    }
+}
+
+/// Why cells are absent, what is not compared, and what a reader may not take from it.
+fn footnotes(page: &mut Page, comparison: &Comparison) {
+    page.blank();
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for figure in comparison.stages.iter().rev().flat_map(shown) {
+        for (arm, cells) in figure.cells.iter().enumerate() {
+            let arm = comparison.arms.get(arm).map(|(name, _)| plain(name)).unwrap_or_default();
+            for why in cells.iter().filter_map(|cell: &Cell| cell.as_ref().err()) {
+                let why = format!("in {arm}: {}", plain(why));
+                let name = name(figure.of).trim().to_owned();
+                match reasons.iter_mut().find(|(known, _)| *known == why) {
+                    Some((_, names)) if names.contains(&name) => {}
+                    Some((_, names)) => names.push(name),
+                    None => reasons.push((why, vec![name])),
+                }
+            }
+        }
+    }
+    for (why, names) in reasons {
+        page.line(&format!("{ABSENT} {} {why}", names.join(", ")));
+    }
+    for out in &comparison.left_out {
+        page.line(&format!("{} is not compared: {}.", plain(&out.stage), plain(&out.why)));
+    }
+    let samples =
+        comparison.stages.iter().flat_map(shown).any(|figure| {
+            (1..comparison.arms.len()).any(|arm| figure.judged(arm).told == crate::compare::Told::Samples)
+        });
+    if samples {
+        page.line("samples: the largest samples stand so; the peaks themselves have no upper bound.");
+    }
+    if comparison.arms.iter().all(|(_, runs)| *runs == 1) {
+        page.line("One run of each: how much of a difference is chance takes several runs of each to say.");
+    }
+}
+
+fn likeness(page: &mut Page, comparison: &Comparison) {
+    let likeness = &comparison.likeness;
+    page.blank();
+    let count = |state| likeness.fields.iter().filter(|field| field.state == state).count();
+    let counted: Vec<String> = [State::Unexplained, State::Unknown, State::Expected]
+        .into_iter()
+        .filter(|state| count(*state) > 0)
+        .map(|state| format!("{} {}", count(state), state.name()))
+        .collect();
+    let counted = if counted.is_empty() { String::new() } else { format!(": {}", counted.join(", ")) };
+    page.line(&format!("{}{counted}", headline(likeness.verdict())));
+    for state in [State::Unexplained, State::Unknown, State::Expected] {
+        for field in likeness.fields.iter().filter(|field| field.state == state) {
+            item(page, &difference(field));
+        }
+    }
+    let same = |subject: &Subject| likeness.state_of(*subject).is_some_and(|state| state == State::Same);
+    let same: Vec<String> = Subject::ALL
+        .into_iter()
+        .filter(same)
+        .map(|subject| match likeness.of(subject).count() {
+            1 => subject.title().to_owned(),
+            facts => format!("{} ({facts} facts)", subject.title()),
+        })
+        .collect();
+    if !same.is_empty() {
+        item(page, &format!("same: {}", same.join(", ")));
+    }
+}
+
+/// A line of a list, its further lines indented deeper.
+fn item(page: &mut Page, text: &str) {
+    for (index, line) in wrap(text, WIDTH - 6).into_iter().enumerate() {
+        page.raw(&format!("{}{line}", if index == 0 { "  " } else { "      " }));
+    }
+}
+
+fn headline(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::LikeForLike => "Like for like",
+        Verdict::CannotBeTold => "Whether it is like for like CANNOT BE TOLD",
+        Verdict::NotLikeForLike => "NOT LIKE FOR LIKE",
+    }
+}
+
+/// A fact that is not the same: who has what. Runs that have the same share a place.
+fn difference(field: &Field) -> String {
+    let mut values: Vec<(String, Vec<String>)> = Vec::new();
+    for (run, value) in &field.values {
+        let value = value.as_deref().map_or_else(|| "not known".to_owned(), |value| elide(&plain(value), 160));
+        match values.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, runs)) => runs.push(plain(run)),
+            None => values.push((value, vec![plain(run)])),
+        }
+    }
+    let values: Vec<String> = values.into_iter().map(|(value, runs)| format!("{}: {value}", runs.join(", "))).collect();
+    let note = field.note.as_ref().map(|note| format!(" ({})", plain(note))).unwrap_or_default();
+    let name = match field.name == field.subject.name() {
+        true => field.subject.name().to_owned(),
+        false => format!("{}:{}", field.subject.name(), plain(&field.name)),
+    };
+    format!("{} {name} — {}{note}", field.state.name(), values.join(" · "))
+}
