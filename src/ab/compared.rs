@@ -12,12 +12,15 @@ use super::output::verdicts;
 use super::series::{RunEntry, RunState, Series, SeriesState};
 use crate::account::StageTable;
 use crate::account::host::Bounds;
+use crate::account::ratios::Thousandths;
 use crate::compare::series::{Envelope, Pair, Remark, Verdict, exact, remarks};
 use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Stage};
 use crate::metric::Metric;
+use crate::report::compare::terminal::name;
 use crate::report::compare::words;
 use crate::report::terminal::{Page, WIDTH};
 use crate::report::text::{plain, wrap};
+use crate::run::meta::wished;
 use crate::run::{Run, RunError};
 
 /// The runs of a series, arm by arm.
@@ -26,8 +29,8 @@ pub struct Loaded {
     pub arms: Vec<Arm>,
     /// The round of each run of each arm.
     rounds: Vec<Vec<usize>>,
-    /// What was left out, and why.
-    pub left_out: Vec<String>,
+    /// What was left out, and why; what failed; what did not begin as it was meant to.
+    pub notes: Vec<String>,
 }
 
 impl Loaded {
@@ -36,13 +39,13 @@ impl Loaded {
     /// # Errors
     /// A run folder cannot be read.
     pub fn of(folder: &Path, series: &Series) -> Result<Loaded, RunError> {
-        let (mut arms, mut rounds, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut arms, mut rounds, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         for name in series.arms.iter().map(|arm| &arm.name) {
             let mut arm = Arm { name: name.clone(), runs: Vec::new() };
             let mut own = Vec::new();
             for entry in series.runs.iter().filter(|entry| entry.arm == *name && !entry.warmup) {
                 if entry.state == RunState::Interrupted {
-                    left_out.push(format!("run {} ({name}) was interrupted and is left out", entry.number));
+                    notes.push(format!("run {} ({name}) was interrupted and is left out", entry.number));
                     continue;
                 }
                 let run = Run::load(&folder.join(entry.folder()))?;
@@ -54,19 +57,28 @@ impl Loaded {
                         true => "after the stopping event",
                         false => "before it came to the stopping event, and is left out",
                     };
-                    left_out.push(failed(entry, reached));
+                    notes.push(failed(entry, reached));
                     if !is_at_end {
                         continue;
                     }
                 }
+                notes.extend(missed(entry, &run));
                 own.push(entry.round);
                 arm.runs.push((with_contents(run, series), table));
             }
             arms.push(arm);
             rounds.push(own);
         }
-        Ok(Loaded { arms, rounds, left_out })
+        Ok(Loaded { arms, rounds, notes })
     }
+}
+
+/// That a run did not begin in the condition that was asked for.
+fn missed(entry: &RunEntry, run: &Run) -> Option<String> {
+    let condition = &run.meta.condition;
+    let (asked, reached) = (condition.asked.as_ref()?, condition.reached.as_ref()?);
+    let is_so = wished(asked).is_some_and(|wished| wished == reached);
+    (!is_so).then(|| format!("run {} ({}) began {reached}, not {asked} as was asked for", entry.number, entry.arm))
 }
 
 fn failed(entry: &RunEntry, when: &str) -> String {
@@ -161,7 +173,7 @@ pub fn text(series: &Series, loaded: &Loaded, comparison: &Comparison) -> String
     if let Some(stage) = comparison.at_the_end() {
         let reference = loaded.arms.first().map(|arm| arm.name.as_str()).unwrap_or_default();
         page.blank();
-        page.line(&format!("Pair by pair at {}, each ÷ {reference}:", plain(&stage.name)));
+        page.line(&format!("Pair by pair at {}, ÷ {reference}:", plain(&stage.name)));
         for figure in stage.figures.iter().filter(|figure| is_told(stage, figure)) {
             let paired = Paired::of(figure, loaded);
             if paired.arms.iter().all(|(_, values, _)| values.iter().all(|value| *value == Bounds::ABSENT)) {
@@ -181,9 +193,9 @@ pub fn end(page: &mut Page, series: &Series, loaded: &Loaded) {
         page.blank();
         outputs.iter().for_each(|verdict| page.line(&plain(&format!("output {}: {}", verdict.of, verdict.words))));
     }
-    if !loaded.left_out.is_empty() || series.state != SeriesState::Done || series.problem.is_some() {
+    if !loaded.notes.is_empty() || series.state != SeriesState::Done || series.problem.is_some() {
         page.blank();
-        loaded.left_out.iter().for_each(|why| page.line(&plain(why)));
+        loaded.notes.iter().for_each(|why| page.line(&plain(why)));
     }
     page_state(page, series);
 }
@@ -203,18 +215,55 @@ fn page_state(page: &mut Page, series: &Series) {
 
 fn tell(page: &mut Page, paired: &Paired) {
     let shown = |amount: u64| words::amount_of(paired.of.unit(), amount);
-    page.raw(&plain(&paired.of.name()));
+    let name = name(paired.of);
+    let all: Vec<Option<u64>> =
+        paired.arms.iter().flat_map(|(_, values, _)| values).map(|value| exact(*value)).collect();
+    if let [Some(first), rest @ ..] = &all[..]
+        && rest.iter().all(|value| *value == Some(*first))
+    {
+        page.raw(&format!("{}: {} in all {} runs", plain(name.trim()), shown(*first), all.len()));
+        return;
+    }
+    page.raw(&plain(name.trim()));
     for (arm, values, odd) in &paired.arms {
-        let all: Vec<String> = values.iter().map(|value| bounded(*value, &shown)).collect();
-        item(page, 2, &format!("{arm}: {}{}", middle(paired.of, values, &shown), all.join(", ")));
+        item(page, 2, &format!("{arm}: {}", listed(paired.of, values, &shown)));
         odd.iter().for_each(|remark| item(page, 5, &remark.words(&shown)));
     }
     for against in &paired.against {
-        let ratio = |pair: &Pair| pair_ratio(paired.of, pair).map_or_else(|| "–".to_owned(), |ratio| ratio.to_string());
-        let ratios: Vec<String> = against.pairs.iter().map(ratio).collect();
-        let listed = if ratios.is_empty() { String::new() } else { format!("{} · ", ratios.join(" ")) };
-        item(page, 2, &format!("{} is {listed}{}", against.arm, against.verdict.words()));
+        let ratios: Vec<Thousandths> = against.pairs.iter().filter_map(|pair| pair_ratio(paired.of, pair)).collect();
+        let middle = Envelope::of(&ratios.iter().map(|ratio| ratio.0).collect::<Vec<u64>>());
+        let told = match middle.filter(|_| ratios.len() == against.pairs.len()) {
+            Some(Envelope { median, .. }) => {
+                let ratios: Vec<String> = ratios.iter().map(Thousandths::to_string).collect();
+                format!(" {}, median {}:", ratios.join(" "), Thousandths(median))
+            }
+            None => ":".to_owned(),
+        };
+        item(page, 2, &format!("{} ÷{told} {}", against.arm, against.verdict.words()));
     }
+}
+
+/// The values in order, and of several exact ones their median and envelope. A time is that of its mark, with how much
+/// earlier it may have been where that is a hundredth of it or more.
+fn listed(of: Quantity, values: &[Bounds], shown: &dyn Fn(u64) -> String) -> String {
+    let figure = |value: &Bounds| if of.is_time() { value.high } else { exact(*value) };
+    let figures: Option<Vec<u64>> = values.iter().map(figure).collect();
+    let Some(figures) = figures else {
+        return values.iter().map(|value| bounded(*value, shown)).collect::<Vec<_>>().join(", ");
+    };
+    let mut text = figures.iter().map(|figure| shown(*figure)).collect::<Vec<_>>().join(", ");
+    if let Some(Envelope { min, median, max }) = Envelope::of(&figures).filter(|_| figures.len() > 1) {
+        text.push_str(&format!("; median {}, {} to {}", shown(median), shown(min), shown(max)));
+    }
+    let earlier = |value: &Bounds| Some(value.high?.saturating_sub(value.low?));
+    match values.iter().map(earlier).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max()) {
+        None => text.push_str("; by how much it may have been earlier is not known"),
+        Some(most) if of.is_time() && figures.iter().any(|figure| most.saturating_mul(100) >= *figure && most > 0) => {
+            text.push_str(&format!("; may have been up to {} earlier", shown(most)));
+        }
+        Some(_) => {}
+    }
+    text
 }
 
 /// A line so far from the left, its further lines farther.
@@ -225,22 +274,10 @@ fn item(page: &mut Page, indent: usize, text: &str) {
 }
 
 /// The ratio of a pair; of times that of the marks, whose uncertainty the verdict has in it.
-fn pair_ratio(of: Quantity, pair: &Pair) -> Option<crate::account::ratios::Thousandths> {
+fn pair_ratio(of: Quantity, pair: &Pair) -> Option<Thousandths> {
     match of.is_time() {
-        true => crate::account::ratios::Thousandths::of(pair.other.high?, pair.reference.high?),
+        true => Thousandths::of(pair.other.high?, pair.reference.high?),
         false => pair.ratio(),
-    }
-}
-
-/// `median 12 s of `, where there is one.
-fn middle(of: Quantity, values: &[Bounds], shown: &dyn Fn(u64) -> String) -> String {
-    let figure = |value: &Bounds| if of.is_time() { value.high } else { exact(*value) };
-    let all: Option<Vec<u64>> = values.iter().map(figure).collect();
-    match all.as_deref().and_then(Envelope::of).filter(|_| values.len() > 1) {
-        Some(Envelope { min, median, max }) => {
-            format!("median {} ({} to {}) of ", shown(median), shown(min), shown(max))
-        }
-        None => String::new(),
     }
 }
 
@@ -266,7 +303,7 @@ pub fn json(series: &Series, loaded: &Loaded, comparison: Option<&Comparison>) -
         "cache": series.cache,
         "order": series.order,
         "runs": series.runs,
-        "left_out": loaded.left_out,
+        "notes": loaded.notes,
         "outputs": verdicts(series),
         "pairs": figures,
     })

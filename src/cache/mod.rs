@@ -27,7 +27,7 @@ use crate::event::text_of;
 use crate::host::Mounts;
 use crate::probe::residency::Trust;
 use crate::report::text::plain;
-use crate::run::meta::{COLD, UNVERIFIED, WARM, residency_word};
+use crate::run::meta::{UNVERIFIED, residency_word, wished};
 
 pub use evict::drop_pages;
 pub use holders::Holder;
@@ -55,11 +55,7 @@ impl Wish {
 
     /// The condition's word where it was reached; any will do for what is only looked at.
     fn condition(self) -> Option<&'static str> {
-        match self {
-            Wish::Cold => Some(COLD),
-            Wish::Warm => Some(WARM),
-            Wish::AsIs => None,
-        }
+        wished(self.word())
     }
 }
 
@@ -111,7 +107,7 @@ pub fn answer(wish: Wish, outcomes: &[Outcome]) -> Answer {
     for outcome in outcomes {
         match (outcome.condition(), wish.condition()) {
             (UNVERIFIED, _) => answer = if answer == Answer::No { Answer::No } else { Answer::Unknown },
-            (is, Some(wished)) if is != wished => answer = Answer::No,
+            (is, Some(wanted)) if is != wanted => answer = Answer::No,
             _ => {}
         }
     }
@@ -201,12 +197,12 @@ pub fn cache(
 
 /// Of a condition that a run asked for: the lines that say what stands in its way, for people. Empty where it was reached.
 pub fn warnings(wish: Wish, outcomes: &[Outcome]) -> Vec<String> {
-    let Some(wished) = wish.condition() else { return Vec::new() };
+    let Some(wanted) = wish.condition() else { return Vec::new() };
     let asked = format!("--cache {}", wish.word());
     if outcomes.is_empty() {
         return vec![format!("{asked}: no artifact is known before the start, so none was made so; --artifact names it")];
     }
-    let missed = outcomes.iter().filter(|outcome| outcome.condition() != wished);
+    let missed = outcomes.iter().filter(|outcome| outcome.condition() != wanted);
     missed
         .map(|outcome| {
             let mut text = format!("{asked}: {} is {}", outcome.path, outcome.condition());
@@ -221,6 +217,7 @@ pub fn warnings(wish: Wish, outcomes: &[Outcome]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::artifact::Found;
+    use crate::run::meta::{COLD, WARM};
 
     /// No progress.
     pub(super) struct Silent;

@@ -3,7 +3,7 @@
 use crate::account::{StageRow, StageTable};
 use crate::metric::Metric;
 use crate::run::Run;
-use crate::run::meta::{COLD, Condition, WARM};
+use crate::run::meta::wished;
 use crate::stage::Status;
 
 use super::text::plain;
@@ -78,22 +78,13 @@ pub fn after(table: &StageTable) -> Vec<String> {
     said
 }
 
-/// The word of the condition that was asked for.
-fn wished_word(condition: &Condition) -> Option<&'static str> {
-    match condition.asked.as_deref() {
-        Some("cold") => Some(COLD),
-        Some("warm") => Some(WARM),
-        _ => None,
-    }
-}
-
 /// What was true at start.
 pub fn condition(run: &Run) -> String {
     let condition = &run.meta.condition;
     let known = !condition.artifacts.is_empty();
     let mut parts =
         vec![format!("start: {}", if known { plain(&condition.artifacts) } else { "condition unverified".to_owned() })];
-    if let Some(asked) = condition.asked.as_ref().filter(|_| condition.reached.as_deref() != wished_word(condition)) {
+    if let Some(asked) = condition.asked.as_ref().filter(|asked| condition.reached.as_deref() != wished(asked)) {
         parts.push(format!("not the {} that was asked for", plain(asked)));
     }
     let artifacts = &run.meta.artifacts;

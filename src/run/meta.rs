@@ -269,6 +269,15 @@ pub const WARM: &str = "artifact-warm";
 pub const PARTIAL: &str = "partial";
 pub const UNVERIFIED: &str = "unverified";
 
+/// The condition that a word of `--cache` asks for; `None` of one that asks for nothing.
+pub fn wished(asked: &str) -> Option<&'static str> {
+    match asked {
+        "cold" => Some(COLD),
+        "warm" => Some(WARM),
+        _ => None,
+    }
+}
+
 /// Under 1% of the payload resident is cold, over 99% warm; what is not known of every artifact is not called either.
 pub fn residency_word(payload: Option<u64>, resident: Option<u64>) -> &'static str {
     match (payload, resident) {

@@ -112,7 +112,7 @@ fn at_shared_events_it_is_judged_and_the_lead_of_the_lazy_one_shrinks() {
     // At another event that all share.
     let other = finish(stagemark().arg("compare").arg(place.out()).args(["--at", "module_populated"]).args(vary));
     let told = text(&other.stdout);
-    assert!(told.contains("Pair by pair at module_populated, each ÷ lazy:"), "{told}");
+    assert!(told.contains("Pair by pair at module_populated, ÷ lazy:"), "{told}");
     assert!(told.contains("different: higher, beyond 1% in every pair (3 pairs)"), "{told}");
 }
 
