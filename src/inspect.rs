@@ -13,9 +13,9 @@ use serde::Serialize;
 use crate::artifact::set::{Resolution, resolve};
 use crate::artifact::{Artifact, Format, Tensor};
 use crate::clock::Mono;
-use crate::event::text_of;
+use crate::event::{text_of, word_of};
 use crate::probe::residency::ResidencyProbe;
-use crate::report::text::{acts_on_a_terminal, elide, plain};
+use crate::report::text::{elide, json_for_terminals, plain};
 
 /// How long the kernel is asked about one file.
 const RESIDENCY_LIMIT: Duration = Duration::from_secs(5);
@@ -81,7 +81,8 @@ pub fn inspect_with(
         artifacts.iter().zip(resident).map(|(artifact, resident)| File::of(artifact, resident, largest)).collect();
     let total = Total::of(&files);
     let text = if json {
-        let mut text = escaped(&serde_json::to_string_pretty(&Answer { files, total, warnings: &warnings })?);
+        let mut text =
+            json_for_terminals(&serde_json::to_string_pretty(&Answer { files, total, warnings: &warnings })?);
         text.push('\n');
         text
     } else {
@@ -216,7 +217,7 @@ fn table(files: &[File], total: &Total) -> String {
         if file.real_path != file.path {
             table.line("is", &plain(&file.real_path));
         }
-        table.line("format", &word(file.format));
+        table.line("format", &word_of(&file.format));
         table.bytes("size", Some(file.size_bytes), "");
         table.bytes("payload", file.payload_bytes, &plain(file.payload_reason.as_deref().unwrap_or_default()));
         table.bytes("overhead", file.overhead_bytes, "header, metadata and padding");
@@ -308,24 +309,6 @@ impl Table {
 /// A name out of a header, fit for a terminal.
 fn name(name: &str) -> String {
     elide(&plain(name), NAME)
-}
-
-/// JSON in which what a terminal would act on is escaped. Outside of texts there is nothing of that kind but line ends.
-pub(crate) fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for character in json.chars() {
-        if character == '\n' || !acts_on_a_terminal(character) {
-            text.push(character);
-        } else {
-            character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
-        }
-    }
-    text
-}
-
-/// A format's word, as in JSON.
-fn word(format: Format) -> String {
-    serde_json::to_value(format).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Bytes in the largest unit of which there is one, to three digits.

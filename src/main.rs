@@ -131,7 +131,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
 }
 
 fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
-    use report::compare::{folder, json, terminal};
+    use report::compare::{folder, terminal};
     let options = arguments.options();
     let out = arguments.out.as_deref();
     let mut arms = folder::arms(&arguments.runs)?;
@@ -143,7 +143,7 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
         Ok(comparison) => comparison,
         Err(refusal) => {
             if arguments.json {
-                print(&format!("{:#}\n", json::refusal(&refusal)))?;
+                print(&folder::refusal_text(&refusal))?;
             }
             let _ = std::io::stderr().write_all(terminal::refusal(&refusal).as_bytes());
             return Ok(UNKNOWN);
@@ -153,7 +153,7 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
         folder::write(&arms, &comparison, out)?;
     }
     print(&match arguments.json {
-        true => folder::json_text(&arms, &comparison)?,
+        true => folder::json_text(&arms, &comparison),
         false => folder::text(&arms, &comparison, out),
     })?;
     let alike = comparison.likeness.verdict() == Verdict::LikeForLike;

@@ -10,6 +10,7 @@ use crate::compare::likeness::Verdict;
 use crate::compare::{Comparison, Options};
 use crate::report::compare::{folder, json, terminal};
 use crate::report::terminal::Page;
+use crate::report::text::json_for_terminals;
 
 /// What is to be said of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,5 +76,5 @@ fn with_series(mut value: Value, series: Value) -> String {
     if let Value::Object(object) = &mut value {
         object.insert("series".to_owned(), series);
     }
-    format!("{value:#}\n")
+    json_for_terminals(&format!("{value:#}\n"))
 }

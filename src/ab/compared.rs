@@ -232,12 +232,13 @@ fn tell(page: &mut Page, paired: &Paired) {
     for against in &paired.against {
         let ratios: Vec<Thousandths> = against.pairs.iter().filter_map(|pair| pair_ratio(paired.of, pair)).collect();
         let middle = Envelope::of(&ratios.iter().map(|ratio| ratio.0).collect::<Vec<u64>>());
-        let told = match middle.filter(|_| ratios.len() == against.pairs.len()) {
-            Some(Envelope { median, .. }) => {
-                let ratios: Vec<String> = ratios.iter().map(Thousandths::to_string).collect();
-                format!(" {}, median {}:", ratios.join(" "), Thousandths(median))
+        let all: Vec<String> = ratios.iter().map(Thousandths::to_string).collect();
+        let told = match (middle, ratios.len()) {
+            (Some(_), 1) if against.pairs.len() == 1 => format!(" {}:", all.join("")),
+            (Some(Envelope { median, .. }), pairs) if pairs == against.pairs.len() => {
+                format!(" {}, median {}:", all.join(" "), Thousandths(median))
             }
-            None => ":".to_owned(),
+            _ => ":".to_owned(),
         };
         item(page, 2, &format!("{} ÷{told} {}", against.arm, against.verdict.words()));
     }

@@ -28,7 +28,7 @@ pub use answer::{Answer, compare};
 pub use arm::{Arm, ArmError};
 pub use execute::{AbError, Done, execute};
 pub use output::OutputOf;
-pub use series::{Content, FILE, RunEntry, RunState, SCHEMA, Series, SeriesError, SeriesState, is_series};
+pub use series::{ArmEntry, Content, FILE, RunEntry, RunState, SCHEMA, Series, SeriesError, SeriesState, is_series};
 
 /// What was asked.
 #[derive(Clone, Debug)]

@@ -5,9 +5,8 @@ use serde::Serialize;
 use super::{Answer, Key, Verdict};
 use crate::account::host::Bounds;
 use crate::account::ratios::Thousandths;
-use crate::inspect::escaped;
 use crate::metric::Unit;
-use crate::report::text::{columns, padded, plain};
+use crate::report::text::{columns, json_for_terminals, padded, plain};
 use crate::report::units;
 
 /// The table, with a line of the whole below it.
@@ -106,5 +105,5 @@ pub(super) fn json(run: &str, answer: Answer, verdicts: &[Verdict]) -> serde_jso
         }
     }
     let told = Told { run, answer: answer.word(), limits: verdicts.iter().map(row).collect() };
-    Ok(escaped(&serde_json::to_string_pretty(&told)?) + "\n")
+    Ok(json_for_terminals(&serde_json::to_string_pretty(&told)?) + "\n")
 }

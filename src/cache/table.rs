@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{Outcome, Wish, answer, reached};
-use crate::inspect::{escaped, percent};
-use crate::report::text::plain;
+use crate::inspect::percent;
+use crate::report::text::{json_for_terminals, plain};
 use crate::report::units;
 
 /// So many processes are named of one file.
@@ -129,5 +129,5 @@ pub(super) fn json(wish: Wish, outcomes: &[Outcome], warnings: &[String]) -> ser
         super::Answer::Unknown => "unknown",
     };
     let told = Told { asked: wish.word(), answer, reached: reached(outcomes), files, warnings };
-    Ok(escaped(&serde_json::to_string_pretty(&told)?) + "\n")
+    Ok(json_for_terminals(&serde_json::to_string_pretty(&told)?) + "\n")
 }

@@ -19,7 +19,7 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Whether a terminal, or a reader's eye, could be led astray by it.
-pub fn acts_on_a_terminal(character: char) -> bool {
+fn acts_on_a_terminal(character: char) -> bool {
     character.is_control() || is_invisible(character)
 }
 
@@ -29,6 +29,19 @@ fn is_invisible(character: char) -> bool {
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}'
         | '\u{e0000}'..='\u{e007f}')
+}
+
+/// JSON in which what a terminal would act on is escaped. Outside of texts there is nothing of that kind but line ends.
+pub fn json_for_terminals(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character == '\n' || !acts_on_a_terminal(character) {
+            text.push(character);
+        } else {
+            character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
+        }
+    }
+    text
 }
 
 /// The columns that a text takes in a terminal: an East Asian wide character two, a combining one none.

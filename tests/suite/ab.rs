@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use stagemark::ab::{ArmEntry, RunEntry, RunState, SCHEMA, Series, SeriesState};
+use stagemark::compare::series::order;
 use stagemark_fixtures::models::{self, Fill};
 use tempfile::TempDir;
 
@@ -213,4 +215,69 @@ fn an_interrupted_series_keeps_what_was_run() {
     let again = finish(stagemark().arg("compare").arg(folder.path().join("series")));
     assert_eq!(again.status.code(), Some(3));
     assert!(text(&again.stderr).contains("The series ended after 2 of 4 runs: ended by SIGINT"), "{}", text(&again.stderr));
+}
+
+/// A series made of recorded runs, so many of each.
+fn recorded(rounds: usize) -> TempDir {
+    let folder = folder();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runs");
+    let arms = ["before", "after"];
+    let arm = |name: &str| ArmEntry { name: name.into(), argv: vec!["server".into()], environment: Default::default() };
+    let mut series = Series {
+        schema: SCHEMA,
+        stagemark: "0".into(),
+        started: String::new(),
+        state: SeriesState::Done,
+        problem: None,
+        arms: arms.map(arm).into(),
+        order: order(2, rounds).into_iter().map(|arm| arms[arm].to_owned()).collect(),
+        cache: "as-is".into(),
+        until: Some("first_response".into()),
+        same_output: Vec::new(),
+        identity: Vec::new(),
+        runs: Vec::new(),
+    };
+    for (index, arm) in series.order.iter().enumerate() {
+        let entry = RunEntry {
+            number: index + 1,
+            arm: arm.clone(),
+            round: index / 2,
+            warmup: false,
+            state: RunState::Done,
+            status: 0,
+            said: None,
+            took_ns: 1,
+            outputs: Vec::new(),
+        };
+        let run = folder.path().join(entry.folder());
+        std::fs::create_dir_all(&run).unwrap();
+        for file in std::fs::read_dir(fixtures.join(format!("pr-{arm}"))).unwrap().flatten() {
+            std::fs::copy(file.path(), run.join(file.file_name())).unwrap();
+        }
+        series.runs.push(entry);
+    }
+    series.write(folder.path()).unwrap();
+    folder
+}
+
+#[test]
+fn recorded_figures_have_a_verdict_from_three_pairs_on() {
+    let told = |folder: &TempDir| {
+        let output = finish(stagemark().args(["compare", ".", "--vary", "argv"]).current_dir(folder.path()));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        // Where lines are broken is no matter here.
+        text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let one = told(&recorded(1));
+    assert!(one.contains("17.7 times faster"), "{one}");
+    assert!(one.contains("no verdict from fewer than 3 pairs (1 pair: lower,"), "{one}");
+    let folder = recorded(3);
+    let three = told(&folder);
+    assert!(three.contains("after ÷ 0.057 0.057 0.057, median 0.057: different: lower, beyond 1% in every pair (3 pairs)"), "{three}");
+    assert_eq!(told(&folder), three, "the same folder, the same bytes");
+    // A run that is not there is said, and nothing is made up for it.
+    std::fs::remove_dir_all(folder.path().join("runs/04-before")).unwrap();
+    let output = finish(stagemark().args(["compare", "."]).current_dir(folder.path()));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("runs/04-before: not a run folder"), "{}", text(&output.stderr));
 }

@@ -6,6 +6,7 @@ mod artifacts;
 mod budget;
 mod cache;
 mod cli;
+mod compare;
 mod conditions;
 mod confine;
 mod degraded;

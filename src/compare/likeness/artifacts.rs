@@ -45,6 +45,9 @@ fn pair(one: &ArtifactMeta, other: &ArtifactMeta) -> Option<Pair> {
     }
 }
 
+/// So many pairs are tried at most: two sets of a thousand files.
+const MOST: usize = 1_000_000;
+
 impl Pairing {
     pub fn of(parties: &[Party]) -> Pairing {
         let first = parties.first().map(|party| party.run.meta.artifacts.as_slice()).unwrap_or_default();
@@ -53,6 +56,17 @@ impl Pairing {
             let these = &party.run.meta.artifacts;
             let mut places: Vec<Option<usize>> = vec![None; first.len()];
             let mut left: Vec<usize> = (0..these.len()).collect();
+            if first.len().saturating_mul(these.len()) > MOST {
+                // Each would be held against each. Written down in one order, they stand in one order.
+                for (number, place) in places.iter_mut().enumerate() {
+                    let same = first.get(number).zip(these.get(number)).and_then(|(one, other)| pair(one, other));
+                    *place = same.map(|_| number);
+                }
+                left.retain(|place| places.get(*place).is_none_or(Option::is_none));
+                pairing.places.push(places);
+                pairing.others.push(left);
+                continue;
+            }
             // The surest first: two shards may have the same size.
             for wanted in [Pair::Contents, Pair::Header, Pair::Size] {
                 for (place, artifact) in places.iter_mut().zip(first).filter(|(place, _)| place.is_none()) {

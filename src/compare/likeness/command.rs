@@ -1,12 +1,12 @@
 //! What did the loading: the command line word by word, the program, its interpreter, Python and its packages, the
 //! commit of the working directory, and the environment that matters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::artifacts::Pairing;
 use super::{Facts, Outcome, Party, Subject};
-use crate::host::software::{Program, Python};
+use crate::host::software::Program;
 use crate::run::Meta;
 
 pub(super) fn compare(facts: &mut Facts, pairing: &Pairing) {
@@ -47,14 +47,9 @@ fn words(facts: &mut Facts, pairing: &Pairing) {
     let Some(first) = normal.first() else { return };
     // Each run's words that are not the first one's; of the first one, those that are not everywhere.
     let differing = |words: &[String]| -> Vec<String> {
-        let (mut own, mut all) = (Vec::new(), Vec::new());
-        for other in normal.iter().filter(|other| *other != words) {
-            own.extend(unlike(words, other));
-        }
-        own.sort_unstable();
-        own.dedup();
-        all.extend(own.into_iter().filter_map(|place| words.get(place).cloned()));
-        all
+        let others = normal.iter().filter(|other| words == first.as_slice() || *other == first);
+        let own: BTreeSet<usize> = others.flat_map(|other| unlike(words, other)).collect();
+        own.into_iter().filter_map(|place| words.get(place).cloned()).collect()
     };
     let shown = |words: &Vec<String>| match same {
         true => words.join(" "),
@@ -64,10 +59,7 @@ fn words(facts: &mut Facts, pairing: &Pairing) {
         },
     };
     let values: Vec<Option<String>> = normal.iter().map(|words| (!words.is_empty()).then(|| shown(words))).collect();
-    let moved = facts
-        .parties
-        .iter()
-        .any(|party| Some(&party.run.meta.argv) != facts.parties.first().map(|first| &first.run.meta.argv));
+    let moved = facts.parties.windows(2).any(|pair| pair[0].run.meta.argv != pair[1].run.meta.argv);
     let note = match same {
         true if moved && first.iter().any(|word| word.contains(PLACE)) => {
             Some("the artifacts lie elsewhere".to_owned())
@@ -78,29 +70,32 @@ fn words(facts: &mut Facts, pairing: &Pairing) {
     facts.push(Subject::Argv, "words", values, Outcome { same, note });
 }
 
-/// What stands for an artifact in a command line.
+/// What stands for an artifact in a command line, or for a folder that it is in.
 const PLACE: &str = "<artifact ";
 
-/// A word, its path replaced where that is an artifact of the first run's too.
+/// A word, its path replaced where that is an artifact of the first run's too, or a folder of one.
 fn named_artifact(word: &str, meta: &Meta, places: &[Option<usize>]) -> String {
     let (before, path) = match word.split_once('=') {
         Some((flag, path)) if flag.starts_with('-') => (&word[..=flag.len()], path),
         _ => ("", word),
     };
-    if path.is_empty() {
+    // An option is no path, and neither is nothing.
+    if path.is_empty() || path.starts_with('-') {
         return word.to_owned();
     }
     let absolute = tidy(&Path::new(&meta.directory).join(path));
-    let number = places.iter().position(|place| {
-        let artifact = place.and_then(|place| meta.artifacts.get(place));
-        artifact.is_some_and(|artifact| {
-            [&artifact.path, &artifact.real_path].iter().any(|path| tidy(Path::new(path)) == absolute)
-        })
-    });
-    match number {
-        Some(number) => format!("{before}{PLACE}{}>", number + 1),
-        None => word.to_owned(),
+    for (number, place) in (1..).zip(places) {
+        let Some(artifact) = place.and_then(|place| meta.artifacts.get(place)) else { continue };
+        for of in [&artifact.path, &artifact.real_path] {
+            match tidy(Path::new(of)).strip_prefix(&absolute).map(Path::to_owned) {
+                Ok(rest) if rest.as_os_str().is_empty() => return format!("{before}{PLACE}{number}>"),
+                // The same folder only where the artifact lies in it as it does in the other's.
+                Ok(rest) => return format!("{before}{PLACE}{number}'s folder, {} in it>", rest.display()),
+                Err(_) => {}
+            }
+        }
     }
+    word.to_owned()
 }
 
 /// A path without `.` and `..`, as far as the text goes.
@@ -157,12 +152,11 @@ fn unlike(these: &[String], others: &[String]) -> Vec<usize> {
 
 /// Every package that some run has, where a Python was found.
 fn packages(facts: &mut Facts) {
-    let python = |party: &Party| -> Option<Python> { party.run.meta.host.software.python.clone() };
-    let names: BTreeSet<String> =
-        facts.parties.iter().filter_map(python).flat_map(|python| python.packages.into_keys()).collect();
+    let python = |party: &Party<'_>| party.run.meta.host.software.python.clone().unwrap_or_default();
+    let names: BTreeSet<String> = facts.parties.iter().flat_map(|party| python(party).packages.into_keys()).collect();
     for name in names {
         facts.needed(Subject::Package, &name, |party| {
-            let python = python(party)?;
+            let python = party.run.meta.host.software.python.as_ref()?;
             match python.packages.get(&name) {
                 Some(version) => Some(version.clone()),
                 // Where looking was given up half-way it may be there.
@@ -174,18 +168,12 @@ fn packages(facts: &mut Facts) {
 
 /// Every variable that some run has. What was masked in all of them is the same as far as can be told.
 fn environment(facts: &mut Facts) {
-    let of = |party: &Party| -> BTreeMap<String, String> { party.run.meta.environment.clone() };
-    let names: BTreeSet<String> = facts.parties.iter().flat_map(|party| of(party).into_keys()).collect();
+    let names: BTreeSet<String> =
+        facts.parties.iter().flat_map(|party| party.run.meta.environment.keys().cloned()).collect();
     for name in names {
         facts.needed(Subject::Env, &name, |party| {
-            Some(
-                party
-                    .run
-                    .meta
-                    .environment
-                    .get(&name)
-                    .map_or_else(|| "not set".to_owned(), |value| format!("`{value}`")),
-            )
+            let value = party.run.meta.environment.get(&name);
+            Some(value.map_or_else(|| "not set".to_owned(), |value| format!("`{value}`")))
         });
     }
 }

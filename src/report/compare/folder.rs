@@ -8,11 +8,11 @@ use anyhow::Context;
 use super::{csv, json, terminal};
 use crate::account::StageTable;
 use crate::compare::likeness::artifacts;
-use crate::compare::{Arm, Comparison};
+use crate::compare::{Arm, Comparison, Refusal};
 use crate::event::text_of;
 use crate::probe::contents;
 use crate::report::plot;
-use crate::report::text::plain;
+use crate::report::text::{json_for_terminals, plain};
 use crate::run::{self, Run, RunError};
 
 /// The files of a comparison.
@@ -52,7 +52,7 @@ pub fn write(arms: &[Arm], comparison: &Comparison, out: &Path) -> anyhow::Resul
     let mut rows = Vec::new();
     csv::write(comparison, &mut rows)?;
     let (svg, png) = plot::compared::svg_and_png(arms, comparison)?;
-    let json = json_text(arms, comparison)?.into_bytes();
+    let json = json_text(arms, comparison).into_bytes();
     let files = [(CSV, rows), (JSON, json), (SVG, svg.into_bytes()), (PNG, png)];
     for (name, bytes) in files {
         let path = out.join(name);
@@ -62,8 +62,13 @@ pub fn write(arms: &[Arm], comparison: &Comparison, out: &Path) -> anyhow::Resul
 }
 
 /// The comparison as JSON, with a line end.
-pub fn json_text(arms: &[Arm], comparison: &Comparison) -> anyhow::Result<String> {
-    Ok(format!("{:#}\n", json::comparison(arms, comparison)))
+pub fn json_text(arms: &[Arm], comparison: &Comparison) -> String {
+    json_for_terminals(&format!("{:#}\n", json::comparison(arms, comparison)))
+}
+
+/// A refusal as JSON, with a line end.
+pub fn refusal_text(refusal: &Refusal) -> String {
+    json_for_terminals(&format!("{:#}\n", json::refusal(refusal)))
 }
 
 /// Hashes the artifacts of which no digest is known yet, each file once.

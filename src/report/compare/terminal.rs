@@ -169,12 +169,19 @@ fn beside(page: &mut Page, figure: &Figure) {
     let [first, this] = [figure.of_arm(0), figure.of_arm(1)];
     let cells = [&first, &this].map(|cell| format!(" {}", right(&words::figure(figure.of, cell), FIGURE)));
     let name = padded(&elide(&name(figure.of), NAME), NAME);
-    page.raw(&format!("{name}{}  {}", cells.concat(), words::standing(figure.of, &first, &this)));
+    let standing = words::standing(figure.of, &first, &this);
+    page.raw(&elide_end(&format!("{name}{}  ", cells.concat()), &standing));
+}
+
+/// A line whose last part gives way.
+fn elide_end(line: &str, end: &str) -> String {
+    format!("{line}{}", elide(end, WIDTH.saturating_sub(columns(line))))
 }
 
 /// An arm a line; of several runs their median and, behind it, from the least to the most.
 fn below(page: &mut Page, comparison: &Comparison, figure: &Figure) {
     let first = figure.of_arm(0);
+    let names = comparison.arms.iter().map(|(name, _)| columns(&elide(&plain(name), ARM))).max().unwrap_or(0);
     for (arm, (arm_name, runs)) in comparison.arms.iter().enumerate() {
         let this = figure.of_arm(arm);
         let shown = match (&this, runs) {
@@ -190,12 +197,13 @@ fn below(page: &mut Page, comparison: &Comparison, figure: &Figure) {
         let name = if arm == 0 { name(figure.of) } else { String::new() };
         let standing = if arm == 0 { String::new() } else { words::standing(figure.of, &first, &this) };
         let width = if *runs > 1 { FIGURE + 8 } else { FIGURE };
-        page.raw(&format!(
-            "{} {} {}  {standing}",
+        let line = format!(
+            "{} {} {}  ",
             padded(&elide(&name, NAME), NAME),
-            padded(&elide(&plain(arm_name), ARM), ARM),
+            padded(&elide(&plain(arm_name), ARM), names),
             right(&shown, width),
-        ));
+        );
+        page.raw(&elide_end(&line, &standing));
     }
 }
 
