@@ -6,6 +6,7 @@ mod ab;
 mod cache;
 mod check;
 mod compare;
+mod copy_paths;
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -151,6 +152,9 @@ pub enum Verb {
         #[command(subcommand)]
         ask: Ask,
     },
+    /// Measure how fast this host copies tensors out of mappings, and out of memory.
+    #[command(after_help = copy_paths::AFTER_HELP)]
+    CopyPaths(copy_paths::CopyPathsArgs),
     /// Mark a stage from inside a run; returns when it was heard.
     #[command(after_help = MARK_AFTER_HELP)]
     Mark {

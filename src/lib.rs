@@ -48,6 +48,7 @@
 //! | [`ab`] | the verb that runs several commands by turns, and compares them |
 //! | [`inspect`] | the verb that describes model files without running anything |
 //! | [`doctor`] | the verb that says what may be measured here, and what would change it |
+//! | [`copy_paths`] | the verb that measures how fast tensors are copied out of mappings and memory here |
 //! | [`catalogue`] | the verb that lists, shows, checks and tries stage files |
 //! | [`cli`] | the command line, as plain options |
 
@@ -61,6 +62,7 @@ pub mod catalogue;
 pub mod cli;
 pub mod clock;
 pub mod compare;
+pub mod copy_paths;
 pub mod demo;
 pub mod doctor;
 pub mod event;

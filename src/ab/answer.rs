@@ -29,7 +29,7 @@ pub struct Answer {
 /// The series or one of its runs cannot be read, or a file not be written.
 pub fn compare(series_folder: &Path, options: &Options, as_json: bool, out: Option<&Path>) -> anyhow::Result<Answer> {
     let series = Series::load(series_folder)?;
-    let mut loaded = Loaded::of(series_folder, &series)?;
+    let mut loaded = Loaded::of(series_folder, &series, options.at.as_ref())?;
     if options.contents {
         folder::hash_contents(&mut loaded.arms);
     }
@@ -37,9 +37,8 @@ pub fn compare(series_folder: &Path, options: &Options, as_json: bool, out: Opti
     let options = Options { at: options.at.clone().or_else(|| series.until.clone()), ..options.clone() };
     let has_runs = loaded.arms.iter().all(|arm| !arm.runs.is_empty());
     let compared = match has_runs {
-        true => Comparison::of(&loaded.arms, &options).map_err(|refusal| {
-            (json::refusal(&refusal), terminal::refusal(&refusal))
-        }),
+        true => Comparison::of(&loaded.arms, &options)
+            .map_err(|refusal| (json::refusal(&refusal), terminal::refusal(&refusal))),
         false => {
             let why = "An arm has no run that came to the stopping event: nothing is compared.";
             Err((serde_json::json!({"refused": {"why": "no_run", "words": why}}), format!("{why}\n")))

@@ -3,7 +3,10 @@
 //! The command is split into words as a shell would, and no shell is run: one that is wanted stands in the command, as
 //! `sh -c '…'`.
 
-use crate::host::{environment_of, mask_argv};
+use std::collections::BTreeMap;
+
+use crate::host::mask::{MASK, is_secret_name};
+use crate::host::{mask_argv, mask_text};
 
 /// A command under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,14 +88,13 @@ impl Arm {
         mask_argv(&self.argv)
     }
 
-    /// The names of its own variables, with the values that may be kept.
-    pub fn masked_environment(&self) -> std::collections::BTreeMap<String, String> {
-        let mut kept = environment_of(self.environment.iter().map(|(name, value)| (name.into(), value.into())));
-        // Variables that are not known to matter are not kept by value; that they were given is.
-        for (name, _) in &self.environment {
-            kept.entry(name.clone()).or_insert_with(|| crate::host::mask::MASK.to_owned());
-        }
-        kept
+    /// Its own variables as they may be kept: secrets masked.
+    pub fn masked_environment(&self) -> BTreeMap<String, String> {
+        let masked = |(name, value): &(String, String)| {
+            let value = if is_secret_name(name) { MASK.to_owned() } else { mask_text(value).into_owned() };
+            (name.clone(), value)
+        };
+        self.environment.iter().map(masked).collect()
     }
 }
 
@@ -138,10 +140,10 @@ mod tests {
         assert!(arms[0].environment.is_empty());
         assert_eq!(arms[1].environment[1], ("MY_TOKEN".into(), "s=ecret".into()));
         let kept = arms[1].masked_environment();
-        assert!(kept.contains_key("MY_TOKEN") && !kept["MY_TOKEN"].contains("ecret"), "{kept:?}");
-        let said = |arms: &[&str], environment: &[&str]| {
-            Arm::all(&texts(arms), &texts(environment)).unwrap_err().to_string()
-        };
+        assert_eq!(kept["OMP_NUM_THREADS"], "4");
+        assert!(!kept["MY_TOKEN"].contains("ecret"), "{kept:?}");
+        let said =
+            |arms: &[&str], environment: &[&str]| Arm::all(&texts(arms), &texts(environment)).unwrap_err().to_string();
         assert_eq!(said(&["A=x", "A=y"], &[]), "A: there are two arms of that name");
         assert_eq!(said(&["A=x"], &["B:X=1"]), "B: there is no such arm");
         assert!(said(&["A=x"], &["X=1"]).starts_with("expected ARM:NAME=VALUE"));

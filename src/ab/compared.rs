@@ -34,13 +34,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the runs; the contents' digests that the series has are theirs too.
+    /// Loads the runs; the contents' digests that the series has are theirs too. `at`: the stage at which they are compared,
+    /// else the series' own.
     ///
     /// # Errors
     /// A run folder cannot be read.
-    pub fn of(folder: &Path, series: &Series) -> Result<Loaded, RunError> {
+    pub fn of(folder: &Path, series: &Series, at: Option<&String>) -> Result<Loaded, RunError> {
         let (mut arms, mut rounds, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-        for name in series.arms.iter().map(|arm| &arm.name) {
+        for entry in &series.arms {
+            let (name, given) = (&entry.name, &entry.environment);
             let mut arm = Arm { name: name.clone(), runs: Vec::new() };
             let mut own = Vec::new();
             for entry in series.runs.iter().filter(|entry| entry.arm == *name && !entry.warmup) {
@@ -50,12 +52,12 @@ impl Loaded {
                 }
                 let run = Run::load(&folder.join(entry.folder()))?;
                 let table = StageTable::of(&run);
-                let at_end = series.until.as_ref().or(run.meta.until.as_ref());
+                let at_end = at.or(series.until.as_ref()).or(run.meta.until.as_ref());
                 let is_at_end = at_end.is_some_and(|end| table.reached().any(|row| row.outcome.stage == *end));
                 if entry.state == RunState::Failed {
                     let reached = match is_at_end {
-                        true => "after the stopping event",
-                        false => "before it came to the stopping event, and is left out",
+                        true => "after the event at which it is compared",
+                        false => "before that event, and is left out",
                     };
                     notes.push(failed(entry, reached));
                     if !is_at_end {
@@ -64,7 +66,12 @@ impl Loaded {
                 }
                 notes.extend(missed(entry, &run));
                 own.push(entry.round);
-                arm.runs.push((with_contents(run, series), table));
+                let mut run = with_contents(run, series);
+                // What was given to an arm alone is a difference, whether or not runs keep that variable.
+                for (name, value) in given {
+                    run.meta.environment.entry(name.clone()).or_insert_with(|| value.clone());
+                }
+                arm.runs.push((run, table));
             }
             arms.push(arm);
             rounds.push(own);
@@ -83,7 +90,13 @@ fn missed(entry: &RunEntry, run: &Run) -> Option<String> {
 
 fn failed(entry: &RunEntry, when: &str) -> String {
     let said = entry.said.as_ref().and_then(|said| said.lines().next_back()).map(|said| format!(": {said}"));
-    format!("run {} ({}) failed with exit status {} {when}{}", entry.number, entry.arm, entry.status, said.unwrap_or_default())
+    format!(
+        "run {} ({}) failed with exit status {} {when}{}",
+        entry.number,
+        entry.arm,
+        entry.status,
+        said.unwrap_or_default()
+    )
 }
 
 /// The run, its artifacts with the digests that were made before the series, where they are of the same files.
@@ -206,7 +219,9 @@ fn page_state(page: &mut Page, series: &Series) {
     match series.state {
         SeriesState::Done if why.is_empty() => {}
         SeriesState::Done => page.line(&format!("All {ran} runs were made{why}")),
-        SeriesState::Running => page.line(&format!("The series is running, or was killed, after {ran} of {meant} runs")),
+        SeriesState::Running => {
+            page.line(&format!("The series is running, or was killed, after {ran} of {meant} runs"))
+        }
         SeriesState::Interrupted | SeriesState::Failed => {
             page.line(&format!("The series ended after {ran} of {meant} runs{why}"))
         }

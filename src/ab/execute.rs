@@ -15,9 +15,10 @@ use super::progress::{Progress, shown};
 use super::series::{ArmEntry, Content, RunEntry, RunState, SCHEMA, Series, SeriesState};
 use crate::artifact::Artifact;
 use crate::artifact::set::{self, Resolution};
+use crate::clock::now_utc;
 use crate::compare::series::order;
 use crate::probe::contents;
-use crate::record::{FolderError, Then, create_fresh, now_utc, refuse_what_is_there};
+use crate::record::{FolderError, Then, create_fresh, refuse_what_is_there};
 use crate::report;
 use crate::run::META;
 
@@ -105,11 +106,8 @@ fn make_folder(out: Option<&Path>) -> Result<PathBuf, AbError> {
 
 /// What is known of a series before anything was run.
 fn begun(options: &Options) -> Series {
-    let arm = |arm: &Arm| ArmEntry {
-        name: arm.name.clone(),
-        argv: arm.masked_argv(),
-        environment: arm.masked_environment(),
-    };
+    let arm =
+        |arm: &Arm| ArmEntry { name: arm.name.clone(), argv: arm.masked_argv(), environment: arm.masked_environment() };
     let name = |place: usize| options.arms[place].name.clone();
     Series {
         schema: SCHEMA,
@@ -138,10 +136,11 @@ struct Planned {
 fn planned(options: &Options) -> Vec<Planned> {
     let arms = options.arms.len();
     let part = |runs: usize, warmup: bool| {
-        order(arms, runs)
-            .into_iter()
-            .enumerate()
-            .map(move |(place, arm)| Planned { arm, round: place / arms.max(1), warmup })
+        order(arms, runs).into_iter().enumerate().map(move |(place, arm)| Planned {
+            arm,
+            round: place / arms.max(1),
+            warmup,
+        })
     };
     part(options.warmup, true).chain(part(options.runs, false)).collect()
 }
@@ -186,13 +185,7 @@ impl Course<'_> {
     }
 
     /// One run, with what comes before and after it. `None`: it was interrupted before it began.
-    fn run(
-        &mut self,
-        number: usize,
-        planned: Planned,
-        of: usize,
-        left: &[usize],
-    ) -> Result<Option<RunEntry>, String> {
+    fn run(&mut self, number: usize, planned: Planned, of: usize, left: &[usize]) -> Result<Option<RunEntry>, String> {
         let options = self.options;
         let arm = &options.arms[planned.arm];
         let warmup = if planned.warmup { ", warm-up" } else { "" };
@@ -296,11 +289,8 @@ impl Course<'_> {
                 break;
             }
             self.progress.begins(&format!("digesting {}", crate::event::text_of(&artifact.path)), &[]);
-            let meant = contents::Stat {
-                size: artifact.size,
-                inode: artifact.inode,
-                modified_ns: artifact.modified_ns,
-            };
+            let meant =
+                contents::Stat { size: artifact.size, inode: artifact.inode, modified_ns: artifact.modified_ns };
             let digest = contents::sha256(&artifact.real_path, meant);
             contents_found.push(Content {
                 real_path: crate::event::text_of(&artifact.real_path),

@@ -81,10 +81,17 @@ mod tests {
         let mut progress = Progress::new(true, 2);
         assert_eq!(progress.left(&[0, 1]), None);
         progress.ended("", "", 0, Duration::from_secs(10), &[]);
-        assert_eq!(progress.left(&[1, 0]), Some(Duration::from_secs(20)), "an arm that was not run yet is as the others");
+        assert_eq!(
+            progress.left(&[1, 0]),
+            Some(Duration::from_secs(20)),
+            "an arm that was not run yet is as the others"
+        );
         progress.ended("", "", 1, Duration::from_secs(2), &[]);
         assert_eq!(progress.left(&[1, 1, 0]), Some(Duration::from_secs(14)));
         assert_eq!(progress.left(&[]), None);
-        assert_eq!((rounded(Duration::from_millis(5)), rounded(Duration::from_secs(121))), ("1 s".into(), "3 min".into()));
+        assert_eq!(
+            (rounded(Duration::from_millis(5)), rounded(Duration::from_secs(121))),
+            ("1 s".into(), "3 min".into())
+        );
     }
 }

@@ -129,7 +129,10 @@ pub struct Series {
 pub enum SeriesError {
     #[error("{}: not a series: {problem}", text_of(folder))]
     NotASeries { folder: PathBuf, problem: String },
-    #[error("{}: {FILE} is of schema {schema}, and this version of stagemark reads up to {SCHEMA}: use a newer one", text_of(folder))]
+    #[error(
+        "{}: {FILE} is of schema {schema}, and this version of stagemark reads up to {SCHEMA}: use a newer one",
+        text_of(folder)
+    )]
     Newer { folder: PathBuf, schema: u32 },
 }
 
@@ -150,8 +153,8 @@ impl Series {
         struct Version {
             schema: u32,
         }
-        let Version { schema } = serde_json::from_slice(&bytes)
-            .map_err(|error| not(format!("{FILE} has no schema version: {error}")))?;
+        let Version { schema } =
+            serde_json::from_slice(&bytes).map_err(|error| not(format!("{FILE} has no schema version: {error}")))?;
         if schema > SCHEMA {
             return Err(SeriesError::Newer { folder: folder.to_owned(), schema });
         }

@@ -61,7 +61,9 @@ impl Budget {
             }
         }
         if limits.is_empty() {
-            return Err(reader.error(0..0, "a budget needs at least one limit, as `time_s = 60` below `[first_response]`"));
+            return Err(
+                reader.error(0..0, "a budget needs at least one limit, as `time_s = 60` below `[first_response]`")
+            );
         }
         limits.sort_by_key(|(place, _)| *place);
         Ok(Budget { limits: limits.into_iter().map(|(_, limit)| limit).collect() })
@@ -82,9 +84,11 @@ fn limit(
         // All of them are too many to list.
         let hint = match hint.starts_with("; did you mean") {
             true => hint,
-            false => "; expected `time_s`, `host_bytes`, `device_peak`, or a column of stages.csv, peaks without `_low` and \
+            false => {
+                "; expected `time_s`, `host_bytes`, `device_peak`, or a column of stages.csv, peaks without `_low` and \
                       `_high`"
-                .to_owned(),
+                    .to_owned()
+            }
         };
         return Err(reader.error(key.span(), format!("unknown limit `{name}`{hint}")));
     };
@@ -115,7 +119,9 @@ fn most(reader: &Reader, name: &str, key: Key, value: &Spanned<DeValue>) -> Resu
             number.parse().map_err(|_| problem("expected a whole number, not below 0".into()))
         }
         (Some(Unit::Bytes), ..) => Err(problem("expected a size, as \"12 GiB\", or a number of bytes".into())),
-        (Some(Unit::Nanoseconds), ..) => Err(problem("expected a time, as \"60 s\", or a number of nanoseconds".into())),
+        (Some(Unit::Nanoseconds), ..) => {
+            Err(problem("expected a time, as \"60 s\", or a number of nanoseconds".into()))
+        }
         (Some(Unit::Count), ..) => Err(problem("expected a whole number".into())),
         (None, ..) => Err(problem("expected a number, as 1.05".into())),
     }
@@ -163,7 +169,10 @@ mod tests {
     fn errors_say_where_and_what_was_probably_meant() {
         for (text, said) in [
             ("[up]\ntime = 60\nhost_byte = 1", "b.toml:3:1: unknown limit `host_byte`; did you mean `host_bytes`?"),
-            ("[up]\nxyzzy = 1", "b.toml:2:1: unknown limit `xyzzy`; expected `time_s`, `host_bytes`, `device_peak`, or"),
+            (
+                "[up]\nxyzzy = 1",
+                "b.toml:2:1: unknown limit `xyzzy`; expected `time_s`, `host_bytes`, `device_peak`, or",
+            ),
             ("[up]\nhost_bytes = \"12 gib\"", "b.toml:2:14: `host_bytes`: expected a size, as"),
             ("[up]\nhost_bytes = -1", "b.toml:2:14: `host_bytes`: expected a whole number, not below 0"),
             ("[up]\ntime_s = \"60\"", "b.toml:2:10: `time_s`: expected seconds"),

@@ -125,7 +125,9 @@ impl Key {
             Key::HostPart(part) => row.host.part(part),
             Key::Value(metric) => exactly(row.values.get(metric)),
             Key::Delta(metric) => exactly(row.deltas.get(metric)),
-            Key::Peak(metric) => row.peak(metric).map_or(Bounds::ABSENT, |peak| Bounds { low: peak.low, high: peak.high }),
+            Key::Peak(metric) => {
+                row.peak(metric).map_or(Bounds::ABSENT, |peak| Bounds { low: peak.low, high: peak.high })
+            }
             Key::SpanPeak(metric) => {
                 row.span_peak(metric).map_or(Bounds::ABSENT, |peak| Bounds { low: peak.low, high: peak.high })
             }
@@ -184,10 +186,15 @@ pub fn answer(verdicts: &[Verdict]) -> Answer {
 }
 
 fn verdict(limit: &Limit, run: &Run, table: &StageTable) -> Verdict {
-    let told = |figure: Bounds, answer: Answer, reason: String| Verdict { limit: limit.clone(), figure, answer, reason };
+    let told =
+        |figure: Bounds, answer: Answer, reason: String| Verdict { limit: limit.clone(), figure, answer, reason };
     let Some(place) = table.rows.iter().position(|row| row.outcome.stage == limit.stage) else {
         let names: Vec<&str> = table.rows.iter().map(|row| row.outcome.stage.as_str()).collect();
-        return told(Bounds::ABSENT, Answer::Unknown, format!("the run has no such stage{}", hint(&limit.stage, &names)));
+        return told(
+            Bounds::ABSENT,
+            Answer::Unknown,
+            format!("the run has no such stage{}", hint(&limit.stage, &names)),
+        );
     };
     let row = &table.rows[place];
     if row.outcome.mark.is_none() {

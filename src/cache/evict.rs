@@ -32,7 +32,11 @@ pub fn drop_pages(file: &File) -> io::Result<()> {
     let whole = 0..u64::MAX >> 1;
     // Where nobody counts dirty pages there may be some.
     if cachestat(file, whole).map_or(true, |counts| counts.dirty + counts.writeback > 0) {
-        file.sync_data()?;
+        match file.sync_data() {
+            // What cannot be written has nothing to be written (fsync(2)).
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EINVAL)) => {}
+            written => written?,
+        }
     }
     posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).map_err(io::Error::from)
 }

@@ -150,6 +150,11 @@ pub fn make(wish: Wish, artifacts: &[Artifact], progress: &mut dyn Progress, sto
                 notes: std::mem::take(notes),
                 holders: Vec::new(),
             };
+            if wish == Wish::Warm && outcome.filesystem.as_deref().is_some_and(|kind| kind.starts_with("fuse")) {
+                outcome
+                    .notes
+                    .push("on FUSE the next open may empty its page cache again (open(2) by the command)".into());
+            }
             if wish == Wish::Cold && outcome.after != Ok(0) {
                 let (found, unread) = holders::of(artifact);
                 outcome.holders = found;
@@ -200,7 +205,9 @@ pub fn warnings(wish: Wish, outcomes: &[Outcome]) -> Vec<String> {
     let Some(wanted) = wish.condition() else { return Vec::new() };
     let asked = format!("--cache {}", wish.word());
     if outcomes.is_empty() {
-        return vec![format!("{asked}: no artifact is known before the start, so none was made so; --artifact names it")];
+        return vec![format!(
+            "{asked}: no artifact is known before the start, so none was made so; --artifact names it"
+        )];
     }
     let missed = outcomes.iter().filter(|outcome| outcome.condition() != wanted);
     missed
@@ -264,10 +271,7 @@ mod tests {
         held.holders = vec![Holder { pid: 7, name: "x".into(), bytes: 100, locked: true }];
         held.notes = vec!["odd".into()];
         let told = warnings(Wish::Cold, &[outcome(100, Ok(0)), held]);
-        assert_eq!(
-            told,
-            ["--cache cold: /m is partial; odd; process 7 (x) maps 100 B of it, locked in memory"]
-        );
+        assert_eq!(told, ["--cache cold: /m is partial; odd; process 7 (x) maps 100 B of it, locked in memory"]);
         assert!(warnings(Wish::Cold, &[])[0].contains("--artifact"));
         assert!(warnings(Wish::AsIs, &[]).is_empty());
     }

@@ -39,7 +39,8 @@ pub(super) fn text(wish: Wish, outcomes: &[Outcome]) -> String {
         let of = resident_of(outcome);
         text.push_str(&format!("{}\n  {}", plain(&outcome.path), outcome.condition()));
         if let Ok(after) = outcome.after {
-            let share = if outcome.watched == 0 { String::new() } else { format!(", {}", percent(after, outcome.watched)) };
+            let share =
+                if outcome.watched == 0 { String::new() } else { format!(", {}", percent(after, outcome.watched)) };
             let whole = units::bytes(outcome.watched);
             text.push_str(&format!(": {} of {whole} {of} resident{share}", units::bytes(after)));
         }

@@ -133,9 +133,9 @@ fn read_all(file: &File, size: u64, tell: &mut dyn FnMut(u64), stop: &dyn Fn() -
                 }
             }
         }
-        let outcomes = running.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|_| Err(std::io::Error::other("a reader failed")))
-        });
+        let outcomes = running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(std::io::Error::other("a reader failed"))));
         outcomes.collect::<std::io::Result<()>>().map(|()| !interrupted)
     })
 }

@@ -210,7 +210,8 @@ fn shape(values: &[u64]) -> Option<Remark> {
         return None;
     }
     // At the first of equal gaps.
-    let (gap, place) = (1..sorted.len()).map(|at| (sorted[at] - sorted[at - 1], at)).rev().max_by_key(|(gap, _)| *gap)?;
+    let (gap, place) =
+        (1..sorted.len()).map(|at| (sorted[at] - sorted[at - 1], at)).rev().max_by_key(|(gap, _)| *gap)?;
     let (low, high) = sorted.split_at(place);
     let width = |group: &[u64]| group[group.len() - 1] - group[0];
     let wider = width(low).max(width(high));
@@ -308,15 +309,16 @@ mod tests {
         let verdict = Verdict::of(&pairs(&[434, 431], &[429, 430]));
         assert_eq!(verdict, Verdict { pairs: 2, answer: Answer::NoDifference });
         assert!(!verdict.is_final());
-        assert_eq!(
-            verdict.words(),
-            "no verdict from fewer than 3 pairs (2 pairs: no difference beyond the spread)"
-        );
+        assert_eq!(verdict.words(), "no verdict from fewer than 3 pairs (2 pairs: no difference beyond the spread)");
         let one = pairs(&[434, 431], &[490]);
         assert_eq!(one[0].ratio().unwrap().to_string(), "1.129");
         let verdict = Verdict::of(&one);
         assert_eq!(verdict, Verdict { pairs: 1, answer: Answer::Higher });
-        assert!(verdict.words().starts_with("no verdict from fewer than 3 pairs (1 pair: higher"), "{}", verdict.words());
+        assert!(
+            verdict.words().starts_with("no verdict from fewer than 3 pairs (1 pair: higher"),
+            "{}",
+            verdict.words()
+        );
         assert!(Verdict::of(&[]).words().starts_with("no verdict: no pair"));
     }
 

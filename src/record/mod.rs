@@ -37,5 +37,4 @@ mod tell;
 pub use folder::FolderError;
 pub(crate) use folder::{create_fresh, refuse_what_is_there};
 pub use options::{Options, ProfileError, Then};
-pub(crate) use profile::now_utc;
 pub use profile::profile;

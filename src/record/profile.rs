@@ -36,7 +36,7 @@ use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
 use crate::ask::Asking;
 use crate::cache::{self, Wish};
-use crate::clock::{Clock, Mono};
+use crate::clock::{Clock, Mono, now_utc};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts, limit_behind};
 use crate::launch::tree::{Tree, TreeView};
@@ -188,7 +188,8 @@ impl Made {
         if wish == Wish::AsIs {
             return Made::default();
         }
-        let outcomes = cache::make(wish, artifacts, &mut cache::OnTerminal::unless(options.quiet), &launch::signals::waits);
+        let outcomes =
+            cache::make(wish, artifacts, &mut cache::OnTerminal::unless(options.quiet), &launch::signals::waits);
         let mut not_touched: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.elsewhere.clone()).collect();
         not_touched.sort();
         not_touched.dedup();
@@ -391,9 +392,4 @@ fn reserve() -> Vec<File> {
 fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
     let ours = view.contains(pid);
     (ours || Path::new(&format!("/proc/{pid}")).exists()).then_some(ours)
-}
-
-/// The wall-clock time, UTC, RFC 3339.
-pub(crate) fn now_utc() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }

@@ -2,6 +2,7 @@
 
 mod account;
 pub mod compare;
+pub mod copy_paths;
 pub mod csv;
 mod death;
 mod device;

@@ -109,7 +109,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
 /// The text so far.
 #[derive(Default)]
 pub(crate) struct Page {
-    text: String,
+    pub(super) text: String,
 }
 
 impl Page {

@@ -39,13 +39,19 @@ fn a_budget_is_kept_broken_or_not_known() {
     let answer: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(answer["answer"], "unknown");
     let limit = &answer["limits"][0];
-    assert_eq!((&limit["limit"], &limit["low"], &limit["verdict"]), (&(70u64 << 30).into(), &Value::Null, &"unknown".into()));
+    assert_eq!(
+        (&limit["limit"], &limit["low"], &limit["verdict"]),
+        (&(70u64 << 30).into(), &Value::Null, &"unknown".into())
+    );
 }
 
 #[test]
 fn what_is_no_budget_is_said_by_line_and_column() {
     let (status, _, errors) = check("lazy", "[module_populated]\ntimes_s = 60\n", false);
-    assert_eq!((status, errors.as_str()), (2, "stagemark: budget.toml:2:1: unknown limit `times_s`; did you mean `time_s`?\n"));
+    assert_eq!(
+        (status, errors.as_str()),
+        (2, "stagemark: budget.toml:2:1: unknown limit `times_s`; did you mean `time_s`?\n")
+    );
     let (status, _, errors) = check("none", "[module_populated]\ntime_s = 60\n", false);
     assert_eq!(status, 2, "{errors}");
 }

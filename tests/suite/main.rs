@@ -9,6 +9,7 @@ mod cli;
 mod compare;
 mod conditions;
 mod confine;
+mod copy_paths;
 mod degraded;
 mod devices;
 mod doctor;

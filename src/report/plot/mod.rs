@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 pub mod compared;
+pub mod copy_paths;
 mod font;
 mod marks;
 mod panels;
