@@ -63,6 +63,20 @@ fn seconds(at: At) -> String {
     format!("{:.3} s", at.seconds())
 }
 
+/// Runs that did not reach a stage; those of which the same is known share it.
+fn unreached(runs: &[(String, String)]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (run, why) in runs {
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, runs)) => runs.push(run),
+            None => reasons.push((why, vec![run])),
+        }
+    }
+    let reasons: Vec<String> =
+        reasons.into_iter().map(|(why, runs)| format!("{} ({why})", runs.join(" and "))).collect();
+    reasons.join(", ")
+}
+
 impl Why {
     /// A sentence.
     pub fn sentence(&self) -> String {
@@ -78,11 +92,7 @@ impl Why {
                 let ends: Vec<String> = ends.iter().map(|(run, stage)| format!("{run} ends at {stage}")).collect();
                 format!("{}: different finish lines, and no figure holds across them", ends.join(", "))
             }
-            Why::NotReached { stage, runs } => {
-                let runs: Vec<String> =
-                    runs.iter().map(|(run, why)| format!("{run} did not reach it ({why})")).collect();
-                format!("no comparison at {stage}: {}", runs.join("; "))
-            }
+            Why::NotReached { stage, runs } => format!("{stage} was not reached by {}", unreached(runs)),
             Why::OtherDefinition { stage, first, others } => format!(
                 "{stage} is not defined in {} as it is in {first}: not known to be one event; --same-event declares that \
                  it is",
@@ -256,10 +266,7 @@ pub fn shared(parties: &[Party], event: &StoppingEvent) -> (Vec<String>, Vec<Lef
                 continue;
             }
             let why = match unlike(parties, reached) {
-                Some(Why::NotReached { runs, .. }) => {
-                    let runs: Vec<String> = runs.into_iter().map(|(run, why)| format!("{run} ({why})")).collect();
-                    Some(format!("not reached by {}", runs.join(", ")))
-                }
+                Some(Why::NotReached { runs, .. }) => Some(format!("not reached by {}", unreached(&runs))),
                 Some(Why::OtherDefinition { others, first, .. }) => {
                     Some(format!("not defined in {} as it is in {first}", others.join(", ")))
                 }

@@ -35,9 +35,8 @@ fn pair(one: &ArtifactMeta, other: &ArtifactMeta) -> Option<Pair> {
     if one.size_bytes != other.size_bytes {
         return None;
     }
-    match (contents(one), contents(other)) {
-        (Some(one), Some(other)) => return (one == other).then_some(Pair::Contents),
-        _ => {}
+    if let (Some(one), Some(other)) = (contents(one), contents(other)) {
+        return (one == other).then_some(Pair::Contents);
     }
     match (&one.header_digest, &other.header_digest) {
         (Some(one), Some(other)) => (one == other).then_some(Pair::Header),

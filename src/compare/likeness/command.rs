@@ -11,11 +11,13 @@ use crate::run::Meta;
 
 pub(super) fn compare(facts: &mut Facts, pairing: &Pairing) {
     words(facts, pairing);
-    facts.maybe(Subject::Argv, "variables", |party| {
-        let variables = &party.run.meta.variables;
-        let shown: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        (!shown.is_empty()).then(|| shown.join(" "))
-    });
+    if facts.parties.iter().any(|party| !party.run.meta.variables.is_empty()) {
+        facts.needed(Subject::Argv, "variables", |party| {
+            let variables = party.run.meta.variables.iter();
+            let shown: Vec<String> = variables.map(|(name, value)| format!("{name}={value}")).collect();
+            Some(if shown.is_empty() { "none".to_owned() } else { shown.join(" ") })
+        });
+    }
     let software = |party: &Party| party.run.meta.host.software.clone();
     facts.maybe(Subject::Program, "program", |party| software(party).program.as_ref().and_then(file));
     facts.maybe(Subject::Interpreter, "interpreter", |party| software(party).interpreter.as_ref().and_then(file));
@@ -34,12 +36,18 @@ fn file(program: &Program) -> Option<String> {
 
 /// The command lines, word by word. A word that names an artifact stands for that artifact, wherever it lies.
 fn words(facts: &mut Facts, pairing: &Pairing) {
+    // Of an artifact that not all have, the path is what there is to compare.
+    let everywhere =
+        |number: usize| pairing.places.iter().all(|places| places.get(number).is_some_and(Option::is_some));
     let normal: Vec<Vec<String>> = facts
         .parties
         .iter()
         .zip(&pairing.places)
         .map(|(party, places)| {
             let meta = &party.run.meta;
+            let places: Vec<Option<usize>> =
+                places.iter().enumerate().map(|(number, place)| place.filter(|_| everywhere(number))).collect();
+            let places = places.as_slice();
             meta.argv.iter().map(|word| named_artifact(word, meta, places)).collect()
         })
         .collect();

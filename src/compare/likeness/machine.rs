@@ -111,7 +111,10 @@ fn devices(facts: &mut Facts) {
     });
 }
 
-const LIMITS: &[(&str, fn(&Limits) -> Limit)] = &[
+/// Takes one limit out of all.
+type Of = fn(&Limits) -> Limit;
+
+const LIMITS: &[(&str, Of)] = &[
     ("nofile", |limits| limits.nofile),
     ("memlock", |limits| limits.memlock),
     ("as", |limits| limits.address_space),

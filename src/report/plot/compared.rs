@@ -1,5 +1,6 @@
 //! `compare.svg` and `compare.png`: the timelines of several runs in one picture, twice: from the start on, and up to the
-//! stopping event. A colour is an arm; nothing after a run's stopping event is drawn, for that is not compared.
+//! stopping event. A colour is an arm. A run is drawn up to the sample that stands for its stopping event; what came later
+//! is not compared.
 
 use std::borrow::Cow;
 
@@ -29,7 +30,16 @@ pub fn svg(arms: &[Arm], comparison: &Comparison) -> anyhow::Result<String> {
 }
 
 /// Colours of arms, in their order, and again from the first.
-const ARMS: [Colour; 5] = [Palette::BLUE, Palette::VERMILION, Palette::GREEN, Palette::PURPLE, Palette::ORANGE];
+const ARMS: [Colour; 8] = [
+    Palette::BLUE,
+    Palette::VERMILION,
+    Palette::GREEN,
+    Palette::PURPLE,
+    Palette::ORANGE,
+    Palette::SKY,
+    Palette::INK,
+    Palette::FRAME,
+];
 /// So many marks have labels beside the stopping events'.
 const LABELLED: usize = 9;
 /// Space for a time axis's labels, and between the halves.
@@ -41,6 +51,8 @@ const HEADER: i32 = 50;
 struct Drawn<'a> {
     party: Party<'a>,
     colour: Colour,
+    /// How much wider its lines are than the last arm's: so that of two that lie over each other both are seen.
+    wider: u32,
     /// When its stopping event was.
     stop: i64,
     samples: Cow<'a, [Sample]>,
@@ -60,7 +72,7 @@ fn compose(arms: &[Arm], comparison: &Comparison) -> Scene {
     let names: Vec<String> = comparison.arms.iter().map(|(name, _)| elide(&plain(name), 24)).collect();
     let verdict = comparison.likeness.verdict().words();
     let mut scene = Scene {
-        title: format!("{} up to {stage}", names.join(" and ")),
+        title: format!("{} up to {stage}", names.join(", ")),
         description: format!("Payload and resident set of each run, from the start and up to {stage}. {verdict}."),
         ..Scene::default()
     };
@@ -87,7 +99,7 @@ fn compose(arms: &[Arm], comparison: &Comparison) -> Scene {
     };
     let footnotes = footnotes(&drawn, comparison, room);
     let foot = scene::HEIGHT - 30 - footnotes.len() as i32 * 32;
-    let list_bottom = 130 + list;
+    let list_bottom = 132 + list;
     let heights = foot - list_bottom - band - 4 * HEADER - 2 * 8 - 2 * AXIS - APART;
     let panel = |top: i32, band: i32, share: i32| {
         let data = top + HEADER + band;
@@ -102,7 +114,7 @@ fn compose(arms: &[Arm], comparison: &Comparison) -> Scene {
     payloads(&mut scene, &drawn, &from_start, payload, false, "Payload from the start", &names, &mut notes);
     residents(&mut scene, &drawn, &from_start, resident, false, "Resident set from the start", &mut notes);
     lines(&mut scene, &drawn, comparison, &from_start, &[payload, resident]);
-    mark_labels(&mut scene, &labelled, &placement, list_bottom - 14, payload.top);
+    mark_labels(&mut scene, &labelled, &placement, list_bottom, payload.top);
     panels::time_axis(&mut scene, &from_start, resident.bottom);
 
     let to = |what: &str| format!("{what} up to {}", elide(&stage, 40));
@@ -135,7 +147,8 @@ fn drawn<'a>(arms: &'a [Arm], comparison: &Comparison) -> Vec<Drawn<'a>> {
             0..MANY => Cow::from(samples),
             _ => Cow::from(series::thin(samples, |t| axis.x(t))),
         };
-        Some(Drawn { party, colour: colour(party.arm), stop, samples })
+        let wider = 4 * u32::try_from(arms.len() - 1 - party.arm).unwrap_or(0).min(3);
+        Some(Drawn { party, colour: colour(party.arm), wider, stop, samples })
     };
     parties(arms).into_iter().filter_map(of).collect()
 }
@@ -167,7 +180,7 @@ fn lines(scene: &mut Scene, drawn: &[Drawn], comparison: &Comparison, axis: &Tim
     for run in drawn {
         for (at, stage) in marks_of(run, comparison) {
             let half = if *stage == comparison.event.stage { 2 } else { 1 };
-            let x = axis.x(at);
+            let (x, half) = (axis.x(at), half + run.wider as i32 / 2);
             panels.iter().for_each(|panel| scene.rect((x - half, panel.top), (x + half, panel.bottom), run.colour));
         }
     }
@@ -210,8 +223,8 @@ fn payloads(
     let nothing = known.iter().all(|(_, resident, mapped)| resident.is_empty() && mapped.is_empty());
     panels::grid(scene, axis, &scale, !nothing);
     for (run, resident, mapped) in &known {
-        panels::stroke(scene, axis, &scale, mapped, series::held, Colour(run.colour.0, 0.45), 3);
-        panels::stroke(scene, axis, &scale, resident, panels::straight, run.colour, 5);
+        panels::stroke(scene, axis, &scale, mapped, series::held, Colour(run.colour.0, 0.45), 3 + run.wider);
+        panels::stroke(scene, axis, &scale, resident, panels::straight, run.colour, 5 + run.wider);
     }
     let mut keys: Vec<Key> = names
         .iter()
@@ -240,7 +253,7 @@ fn residents(
     let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
     panels::grid(scene, axis, &scale, known.iter().any(|(_, line)| !line.is_empty()));
     for (run, line) in &known {
-        panels::stroke(scene, axis, &scale, line, panels::straight, run.colour, 3);
+        panels::stroke(scene, axis, &scale, line, panels::straight, run.colour, 3 + run.wider);
     }
     panels::header(scene, panel, &format!("{title}, summed over processes"), Vec::new());
     absent(notes, drawn, panel, Metric::RssBytes, "resident set");
@@ -248,16 +261,22 @@ fn residents(
 
 /// Says in the panel which runs it has no line of, and why.
 fn absent(notes: &mut Vec<Text>, drawn: &[Drawn], panel: Panel, metric: Metric, name: &str) {
-    let missing: Vec<String> = drawn
-        .iter()
-        .filter(|run| run.samples.iter().all(|sample| sample.values.get(metric).is_none()))
-        .map(|run| {
-            let last = run.samples.last().map(|sample| sample.t);
-            let reason = last.and_then(|last| reason_of_absence(run.party.run, metric, last));
-            let reason = reason.map_or_else(|| "no reason recorded".to_owned(), plain);
-            format!("{} {name} not measured: {reason}", plain(&run.party.label()))
-        })
-        .collect();
+    let mut missing: Vec<(String, Vec<String>)> = Vec::new();
+    for run in drawn {
+        if run.samples.iter().any(|sample| sample.values.get(metric).is_some()) {
+            continue;
+        }
+        let last = run.samples.last().map_or(At(i64::MAX), |sample| sample.t);
+        let reason = reason_of_absence(run.party.run, metric, last);
+        let reason = reason.map_or_else(|| "no reason recorded".to_owned(), plain);
+        match missing.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, runs)) => runs.push(plain(&run.party.label())),
+            None => missing.push((reason, vec![plain(&run.party.label())])),
+        }
+    }
+    let said =
+        |(reason, runs): (String, Vec<String>)| format!("{} of {} not measured: {reason}", name, runs.join(", "));
+    let missing: Vec<String> = missing.into_iter().map(said).collect();
     let rows = ((panel.bottom - panel.top) / 40).max(1) as usize;
     for (index, text) in missing.into_iter().take(rows).enumerate() {
         let text = font::fit(&text, KEY_EM, RIGHT - LEFT - 60);

@@ -27,7 +27,7 @@ impl Palette {
     pub const VERMILION: Colour = Colour(0xd55e00, 1.0);
     /// Vermilion as a tint: what is mapped and not there.
     const ABSENT_PAYLOAD: Colour = Colour(0xfae0cc, 1.0);
-    const SKY: Colour = Colour(0x56b4e9, 1.0);
+    pub const SKY: Colour = Colour(0x56b4e9, 1.0);
     pub const BLUE: Colour = Colour(0x0072b2, 1.0);
     pub const GREEN: Colour = Colour(0x009e73, 1.0);
     pub const PURPLE: Colour = Colour(0xcc79a7, 1.0);
