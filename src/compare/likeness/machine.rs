@@ -111,10 +111,10 @@ fn devices(facts: &mut Facts) {
     });
 }
 
-/// Takes one limit out of all.
-type Of = fn(&Limits) -> Limit;
+/// A resource: its name, and its limits.
+type Resource = (&'static str, fn(&Limits) -> Limit);
 
-const LIMITS: &[(&str, Of)] = &[
+const LIMITS: &[Resource] = &[
     ("nofile", |limits| limits.nofile),
     ("memlock", |limits| limits.memlock),
     ("as", |limits| limits.address_space),

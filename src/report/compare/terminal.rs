@@ -11,6 +11,7 @@ use crate::event::{text_of, word_of};
 use crate::metric::Metric;
 use crate::report::terminal::{ABSENT, Page, WIDTH};
 use crate::report::text::{columns, elide, padded, plain, wrap};
+use crate::report::units;
 
 /// Columns of a figure's name, and of a figure.
 const NAME: usize = 20;
@@ -288,11 +289,55 @@ fn headline(verdict: Verdict) -> &'static str {
     }
 }
 
+/// Longest value shown.
+const VALUE: usize = 160;
+/// From so many hexadecimal digits on it is a digest, and so many of them are shown.
+const DIGEST: usize = 32;
+const DIGITS: usize = 12;
+
+/// A recorded value with its bytes and times as people read them, and the beginnings of digests.
+fn for_people(name: &str, value: &str) -> String {
+    let number = value.parse::<u64>().ok();
+    if let Some(bytes) = number.filter(|_| name.ends_with("_bytes")) {
+        return units::bytes(bytes);
+    }
+    if let Some(ns) = number.filter(|_| name.ends_with("_ns")) {
+        return units::duration(ns);
+    }
+    let words: Vec<&str> = value.split(' ').collect();
+    let mut shown: Vec<String> = Vec::new();
+    for (place, word) in words.iter().enumerate() {
+        let unit = words.get(place + 1).copied().unwrap_or_default();
+        let beyond = words.get(place + 3).copied().unwrap_or_default();
+        // `5 bytes`, and `5 of 8 bytes`.
+        let is_bytes = unit.starts_with("bytes") || unit == "of" && beyond.starts_with("bytes");
+        match (word.parse::<u64>(), word.strip_prefix("bytes")) {
+            (Ok(bytes), _) if is_bytes => shown.push(units::bytes(bytes)),
+            (_, Some(after)) if place > 0 && words[place - 1].parse::<u64>().is_ok() => {
+                // The unit stands there already.
+                shown.last_mut().into_iter().for_each(|last| last.push_str(after));
+            }
+            _ if word.len() >= DIGEST && word.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                shown.push(format!("{}…", &word[..DIGITS]));
+            }
+            _ => shown.push((*word).to_owned()),
+        }
+    }
+    elide(&plain(&shown.join(" ")), VALUE)
+}
+
 /// A fact that is not the same: who has what. Runs that have the same share a place.
 fn difference(field: &Field) -> String {
     let mut values: Vec<(String, Vec<String>)> = Vec::new();
     for (run, value) in &field.values {
-        let value = value.as_deref().map_or_else(|| "not known".to_owned(), |value| elide(&plain(value), 160));
+        let value = value.as_deref().map_or_else(
+            || "not known".to_owned(),
+            |value| match field.subject {
+                // Words that somebody chose stand as they are.
+                Subject::Argv | Subject::Env => elide(&plain(value), VALUE),
+                _ => for_people(&field.name, value),
+            },
+        );
         match values.iter_mut().find(|(known, _)| *known == value) {
             Some((_, runs)) => runs.push(plain(run)),
             None => values.push((value, vec![plain(run)])),
@@ -305,4 +350,27 @@ fn difference(field: &Field) -> String {
         false => format!("{}:{}", field.subject.name(), plain(&field.name)),
     };
     format!("{} {name} — {}{note}", field.state.name(), values.join(" · "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::for_people;
+
+    #[test]
+    fn recorded_values_are_shown_as_people_read_them() {
+        let digest = "5a".repeat(32);
+        for (name, value, shown) in [
+            ("memory_total_bytes", "1073741824", "1 GiB"),
+            ("interval_ns", "20000000", "20 ms"),
+            ("logical_cpus", "1073741824", "1073741824"),
+            ("residency", "partial, 1048576 of 1073741824 bytes resident", "partial, 1 MiB of 1 GiB resident"),
+            ("identity", &format!("1 file, 2048 bytes, headers {digest}"), "1 file, 2 KiB, headers 5a5a5a5a5a5a…"),
+            ("commit", &digest, "5a5a5a5a5a5a…"),
+            ("name", "bytes 7 of bytes", "bytes 7 of bytes"),
+            ("name", "", ""),
+            ("name", "é5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a", "é5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a"),
+        ] {
+            assert_eq!(for_people(name, value), shown, "{value}");
+        }
+    }
 }
