@@ -12,6 +12,7 @@ use crate::cache::{self, Wish};
 use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
+use crate::report::color::Color;
 
 const PAYLOAD: u64 = 512 << 20;
 const TENSORS: u32 = 32;
@@ -52,6 +53,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         then: Then::Keep,
         interval: Duration::from_millis(20),
         quiet: false,
+        color: Color::Auto,
         output_log: true,
         cgroup: false,
         reset_peaks: false,

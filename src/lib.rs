@@ -13,7 +13,7 @@
 //!                    │   faults, I/O, CPU, waits, pressure         │
 //!                    ├─► watch: log, notify, exit                  │
 //!                    └─► ask: http, tcp, unix, file                ┘
-//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png
+//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► finding ─► report: csv | terminal | svg | png | json | md | perfetto
 //! run folders ─► the same of each ─► compare (Comparison, or a refusal) ─► report, the same
 //! ```
 //!
@@ -28,6 +28,7 @@
 //! |---|---|
 //! | [`metric`] | THE table of metrics: name with unit, kind, meaning, what it includes and overlaps |
 //! | [`clock`] | nanoseconds since start, on `CLOCK_MONOTONIC` |
+//! | [`units`] | exact integers as people read them |
 //! | [`artifact`] | what a model file is: formats, payload ranges, identity; which files a launch is about |
 //! | [`sys`] | every unsafe line of the crate, each with its reason |
 //! | [`event`], [`sample`] | what is seen: things that happen, and values at a time |
@@ -40,6 +41,7 @@
 //! | [`stage`] | stage files; events → marks (pure) |
 //! | [`account`] | run → stage table (pure) |
 //! | [`compare`] | runs side by side at the same stopping event, or a refusal (pure) |
+//! | [`finding`] | stage table → what it says of the launch: rules, each on two kinds of evidence (pure) |
 //! | [`report`] | stage table or comparison → csv, terminal, svg, png (pure) |
 //! | [`budget`] | stage table → whether limits were kept (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
@@ -66,6 +68,7 @@ pub mod copy_paths;
 pub mod demo;
 pub mod doctor;
 pub mod event;
+pub mod finding;
 pub mod host;
 pub mod inspect;
 pub mod launch;
@@ -81,4 +84,5 @@ pub mod stage;
 pub mod sys;
 #[cfg(test)]
 mod testing;
+pub mod units;
 pub mod watch;

@@ -1,7 +1,7 @@
 //! Dispatch, print the error, exit status.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -79,9 +79,15 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         Verb::Demo(demo) => profile(&demo::prepare(demo.out)?),
         Verb::Report(options) => {
             let stages = options.stages.as_deref();
+            if let Some(format) = options.format {
+                let text = report::format::answer(&options.run, stages, format, options.out.as_deref())?;
+                text.iter().try_for_each(|text| print(text))?;
+                return Ok(0);
+            }
             let text = report::folder::again(&options.run, stages, options.out.as_deref())?;
             if !options.quiet {
-                print(&text)?;
+                let colored = options.color.is_wanted(std::io::stdout().is_terminal());
+                print(&if colored { report::color::painted(&text) } else { text })?;
             }
             Ok(0)
         }
@@ -94,6 +100,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             [_] => anyhow::bail!("one run has nothing to be compared with: name another, or the folder of a series"),
             _ => compare(&options),
         },
+        Verb::Findings(options) => {
+            print(&report::findings::answer(&options.run, options.json)?)?;
+            Ok(0)
+        }
         Verb::Inspect(options) => {
             let out = &mut std::io::stdout().lock();
             let all_understood = inspect::inspect(&options.paths, options.json, out, &mut std::io::stderr())?;
@@ -126,6 +136,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             let (yes, text) = catalogue::answer(&ask)?;
             print(&text)?;
             Ok(if yes { 0 } else { NO })
+        }
+        Verb::Columns(options) => {
+            print(&report::columns::answer(options.form())?)?;
+            Ok(0)
         }
         Verb::CopyPaths(options) => match options.answer() {
             Ok(text) => print(&text).map(|()| Ok(0))?,

@@ -17,12 +17,35 @@ pub enum Kind {
     Counter,
 }
 
+impl Kind {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Kind::Gauge => "gauge",
+            Kind::MarkGauge => "gauge, at marks",
+            Kind::HighWater => "high-water mark",
+            Kind::Counter => "counter",
+        }
+    }
+}
+
 /// The unit of a metric. Values are exact integers of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
     Nanoseconds,
     Count,
+}
+
+impl Unit {
+    /// The word that files and people have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "ns",
+            Unit::Count => "count",
+        }
+    }
 }
 
 /// One row of the table.
@@ -277,21 +300,6 @@ impl<'de> Deserialize<'de> for Metric {
         let name = String::deserialize(deserializer)?;
         Metric::by_name(&name).ok_or_else(|| serde::de::Error::custom(format!("unknown metric `{name}`")))
     }
-}
-
-/// The table for people, as Markdown: the glossary of the columns.
-pub fn markdown() -> String {
-    let mut text = String::from("| column | kind | meaning | includes | overlaps |\n|---|---|---|---|---|\n");
-    for Definition { name, kind, meaning, includes, overlaps, .. } in METRICS {
-        let kind = match kind {
-            Kind::Gauge => "gauge",
-            Kind::MarkGauge => "gauge, at marks",
-            Kind::HighWater => "high-water mark",
-            Kind::Counter => "counter",
-        };
-        text.push_str(&format!("| `{name}` | {kind} | {meaning} | {includes} | {overlaps} |\n"));
-    }
-    text
 }
 
 /// A value for each metric; `None` is absent, which is not 0.

@@ -18,8 +18,8 @@ use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Stage};
 use crate::metric::Metric;
 use crate::report::compare::terminal::name;
 use crate::report::compare::words;
-use crate::report::terminal::{Page, WIDTH};
-use crate::report::text::{plain, wrap};
+use crate::report::terminal::Page;
+use crate::report::text::plain;
 use crate::run::meta::wished;
 use crate::run::{Run, RunError};
 
@@ -241,8 +241,8 @@ fn tell(page: &mut Page, paired: &Paired) {
     }
     page.raw(&plain(name.trim()));
     for (arm, values, odd) in &paired.arms {
-        item(page, 2, &format!("{arm}: {}", listed(paired.of, values, &shown)));
-        odd.iter().for_each(|remark| item(page, 5, &remark.words(&shown)));
+        page.indented(2, &format!("{arm}: {}", listed(paired.of, values, &shown)));
+        odd.iter().for_each(|remark| page.indented(5, &remark.words(&shown)));
     }
     for against in &paired.against {
         let ratios: Vec<Thousandths> = against.pairs.iter().filter_map(|pair| pair_ratio(paired.of, pair)).collect();
@@ -255,7 +255,7 @@ fn tell(page: &mut Page, paired: &Paired) {
             }
             _ => ":".to_owned(),
         };
-        item(page, 2, &format!("{} ÷{told} {}", against.arm, against.verdict.words()));
+        page.indented(2, &format!("{} ÷{told} {}", against.arm, against.verdict.words()));
     }
 }
 
@@ -280,13 +280,6 @@ fn listed(of: Quantity, values: &[Bounds], shown: &dyn Fn(u64) -> String) -> Str
         Some(_) => {}
     }
     text
-}
-
-/// A line so far from the left, its further lines farther.
-fn item(page: &mut Page, indent: usize, text: &str) {
-    for (index, line) in wrap(text, WIDTH - indent - 2).into_iter().enumerate() {
-        page.raw(&format!("{}{line}", " ".repeat(if index == 0 { indent } else { indent + 2 })));
-    }
 }
 
 /// The ratio of a pair; of times that of the marks, whose uncertainty the verdict has in it.

@@ -76,6 +76,16 @@ pub struct Peak {
     pub basis: Basis,
 }
 
+/// The bases that a metric's peak can have, the best first; none for what has no peaks.
+pub fn bases(metric: Metric) -> &'static [Basis] {
+    match bounding(metric) {
+        _ if !metric.is_gauge() => &[],
+        None => &[Basis::Sampled],
+        Some(bounding) if bounding.low.is_some() => &[Basis::Kernel, Basis::Bounds, Basis::Sampled],
+        Some(_) => &[Basis::Bounds, Basis::Sampled],
+    }
+}
+
 /// Which columns bound a gauge.
 #[derive(Clone, Copy)]
 struct Bounding {

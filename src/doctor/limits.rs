@@ -7,7 +7,7 @@ use super::{Finding, Refusal};
 use crate::host::limits::Ceiling;
 use crate::host::{Host, Roots};
 use crate::probe::device::{Device, Place, Source, open_for};
-use crate::report::units;
+use crate::units;
 use crate::watch::notify::Notify;
 
 /// How long a driver may take to answer.

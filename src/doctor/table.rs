@@ -5,7 +5,7 @@ use super::who::Who;
 use super::{Finding, Section, State};
 use crate::artifact::Format;
 use crate::report::text::{elide, padded, plain, wrap};
-use crate::report::units;
+use crate::units;
 
 const WIDTH: usize = 80;
 const STATE: usize = 9;

@@ -13,9 +13,9 @@ use crate::event::{Event, Evidence, Pid, What};
 use crate::host::Roots;
 use crate::host::oom::{GroupEvents, HOST, OomWatch};
 use crate::launch::tree::{ProcessKey, Tree};
-use crate::report::units;
 use crate::run::Meta;
 use crate::run::death::{Cause, Death, signal_name};
+use crate::units;
 
 /// Processes that are asked in one look.
 const MOST_AT_ONCE: usize = 64;

@@ -1,13 +1,16 @@
 //! The stage table for a terminal: 80 columns, no colours, nothing that the launch printed or named can move the
 //! cursor.
 
+use std::path::Path;
+
 use crate::account::{StageRow, StageTable, reason_of_absence};
 use crate::clock::At;
+use crate::finding;
 use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{account, death, device, eviction, faults, units, words, work};
+use super::{account, death, device, eviction, faults, findings, units, words, work};
 
 pub(crate) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -53,18 +56,25 @@ fn bytes(row: &StageRow, metric: Metric) -> Option<String> {
     row.values.get(metric).map(units::bytes)
 }
 
-fn faults(row: &StageRow) -> Option<String> {
+/// Minor and major page faults since the stage before.
+pub(super) fn faults(row: &StageRow) -> Option<String> {
     let (minor, major) = (row.deltas.get(Metric::MinorFaults)?, row.deltas.get(Metric::MajorFaults)?);
     minor.checked_add(major).map(units::count)
 }
 
 /// Seconds to the millisecond, as far as the column has room for it.
-fn seconds(at: At) -> String {
+pub(super) fn seconds(at: At) -> String {
     if at.seconds().abs() < 1e4 { format!("{:.3}", at.seconds()) } else { format!("{:.0}", at.seconds()) }
 }
 
-/// The table, what it says in words, the profiler's own cost, and warnings.
+/// The table, what it says in words, the profiler's own cost, and warnings. The paths that it ends with are in the run's
+/// folder.
 pub fn text(run: &Run, table: &StageTable) -> String {
+    text_in(run, table, &run.folder)
+}
+
+/// The same of reports that were made in another folder.
+pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     let mut page = Page::default();
     death::section(&mut page, run);
     table_of_stages(&mut page, table);
@@ -74,6 +84,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
+    findings::section(&mut page, &run.folder, &finding::findings(run, table));
     account::section(&mut page, run, table);
     device::section(&mut page, run, table);
     absences(&mut page, run, table);
@@ -98,10 +109,10 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     }
     page.blank();
     // Paths are not broken, so that they can be copied.
-    page.raw(&format!("run       {}", plain(&run.folder.display().to_string())));
-    page.raw(&format!("timeline  {}", plain(&run.folder.join("timeline.svg").display().to_string())));
+    page.raw(&format!("run       {}", plain(&folder.display().to_string())));
+    page.raw(&format!("timeline  {}", plain(&folder.join("timeline.svg").display().to_string())));
     if run.tensors.is_some() {
-        page.raw(&format!("touched   {}", plain(&run.folder.join("touched.svg").display().to_string())));
+        page.raw(&format!("touched   {}", plain(&folder.join("touched.svg").display().to_string())));
     }
     page.text
 }
@@ -113,11 +124,6 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// What is on it.
-    pub(crate) fn text(self) -> String {
-        self.text
-    }
-
     /// A line as it is; the caller keeps it to [`WIDTH`].
     pub(crate) fn raw(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
@@ -126,9 +132,20 @@ impl Page {
 
     /// A paragraph, its further lines indented.
     pub(crate) fn line(&mut self, text: &str) {
-        for (index, line) in wrap(text, WIDTH - 2).into_iter().enumerate() {
-            self.raw(&if index == 0 { line } else { format!("  {line}") });
+        self.indented(0, text);
+    }
+
+    /// The same, all of it indented by so many columns.
+    pub(crate) fn indented(&mut self, by: usize, text: &str) {
+        for (index, line) in wrap(text, WIDTH - 2 - by).into_iter().enumerate() {
+            let by = if index == 0 { by } else { by + 2 };
+            self.raw(&format!("{}{line}", " ".repeat(by)));
         }
+    }
+
+    /// All of it.
+    pub(crate) fn text(self) -> String {
+        self.text
     }
 
     pub(crate) fn blank(&mut self) {

@@ -31,6 +31,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("ollama", include_str!("../../stages/ollama.toml")),
     ("triton", include_str!("../../stages/triton.toml")),
     ("mistralrs", include_str!("../../stages/mistralrs.toml")),
+    ("mistralrs-python", include_str!("../../stages/mistralrs-python.toml")),
     ("tei", include_str!("../../stages/tei.toml")),
     ("cosmos", include_str!("../../stages/cosmos.toml")),
     ("transformers", include_str!("../../stages/transformers.toml")),

@@ -10,8 +10,8 @@ use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Refusal, Stage, Su
 use crate::event::{text_of, word_of};
 use crate::metric::Metric;
 use crate::report::terminal::{ABSENT, Page, WIDTH};
-use crate::report::text::{columns, elide, padded, plain, wrap};
-use crate::report::units;
+use crate::report::text::{columns, elide, padded, plain};
+use crate::units;
 
 /// Columns of a figure's name, and of a figure.
 const NAME: usize = 20;
@@ -93,7 +93,7 @@ fn event(page: &mut Page, comparison: &Comparison) {
         page.line(&format!(
             "From the command's start to {stage}, which was DECLARED to be the same event in all (--same-event):"
         ));
-        event.declared.iter().for_each(|what| item(page, &plain(what)));
+        event.declared.iter().for_each(|what| page.indented(2, &plain(what)));
     }
 }
 
@@ -257,7 +257,7 @@ fn likeness(page: &mut Page, comparison: &Comparison) {
     page.line(&format!("{}{counted}", headline(likeness.verdict())));
     for state in [State::Unexplained, State::Unknown, State::Expected] {
         for field in likeness.fields.iter().filter(|field| field.state == state) {
-            item(page, &difference(field));
+            page.indented(2, &difference(field));
         }
     }
     let same = |subject: &Subject| likeness.state_of(*subject).is_some_and(|state| state == State::Same);
@@ -270,14 +270,7 @@ fn likeness(page: &mut Page, comparison: &Comparison) {
         })
         .collect();
     if !same.is_empty() {
-        item(page, &format!("same: {}", same.join(", ")));
-    }
-}
-
-/// A line of a list, its further lines indented deeper.
-fn item(page: &mut Page, text: &str) {
-    for (index, line) in wrap(text, WIDTH - 6).into_iter().enumerate() {
-        page.raw(&format!("{}{line}", if index == 0 { "  " } else { "      " }));
+        page.indented(2, &format!("same: {}", same.join(", ")));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::compare::figures::Ratio;
 use crate::compare::{Cell, Judged, Known, Quantity, Told};
 use crate::metric::Unit;
 use crate::report::terminal::ABSENT;
-use crate::report::units;
+use crate::units;
 
 /// A figure as people read it: `1.42 GiB`, `1.20–1.42 GiB`, `≥ 12 s`; a dash where it is absent.
 pub fn figure(of: Quantity, cell: &Cell) -> String {

@@ -16,8 +16,8 @@ use crate::compare::event::row;
 use crate::compare::{Arm, Comparison, Party, parties};
 use crate::metric::{Metric, Values};
 use crate::report::text::{elide, plain};
-use crate::report::units;
 use crate::sample::Sample;
+use crate::units;
 
 /// The picture as SVG and as PNG.
 pub fn svg_and_png(arms: &[Arm], comparison: &Comparison) -> anyhow::Result<(String, Vec<u8>)> {
@@ -147,7 +147,7 @@ fn drawn<'a>(arms: &'a [Arm], comparison: &Comparison) -> Vec<Drawn<'a>> {
             0..MANY => Cow::from(samples),
             _ => Cow::from(series::thin(samples, |t| axis.x(t))),
         };
-        let wider = 4 * u32::try_from(arms.len() - 1 - party.arm).unwrap_or(0).min(3);
+        let wider = 2 * u32::try_from(arms.len() - 1 - party.arm).unwrap_or(0).min(3);
         Some(Drawn { party, colour: colour(party.arm), wider, stop, samples })
     };
     parties(arms).into_iter().filter_map(of).collect()
@@ -223,7 +223,7 @@ fn payloads(
     let nothing = known.iter().all(|(_, resident, mapped)| resident.is_empty() && mapped.is_empty());
     panels::grid(scene, axis, &scale, !nothing);
     for (run, resident, mapped) in &known {
-        panels::stroke(scene, axis, &scale, mapped, series::held, Colour(run.colour.0, 0.45), 3 + run.wider);
+        panels::stroke(scene, axis, &scale, mapped, series::held, Colour(run.colour.0, 0.45), 3);
         panels::stroke(scene, axis, &scale, resident, panels::straight, run.colour, 5 + run.wider);
     }
     let mut keys: Vec<Key> = names
@@ -232,7 +232,7 @@ fn payloads(
         .map(|(arm, name)| Key { looks: Looks::Line(colour(arm)), text: name.clone() })
         .collect();
     if !names.is_empty() {
-        keys.push(Key { looks: Looks::Line(Colour(Palette::INK.0, 0.45)), text: "thin: mapped".to_owned() });
+        keys.push(Key { looks: Looks::Line(Colour(Palette::INK.0, 0.45)), text: "pale: mapped".to_owned() });
     }
     panels::header(scene, panel, title, keys);
     absent(notes, drawn, panel, ResidentPayloadBytes, "resident payload");

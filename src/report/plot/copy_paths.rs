@@ -5,7 +5,7 @@ use crate::copy_paths::record::Record;
 use crate::copy_paths::summary::{Group, groups};
 use crate::copy_paths::way::Way;
 use crate::report::text::plain;
-use crate::report::units;
+use crate::units;
 
 use super::font;
 use super::panels::Palette;

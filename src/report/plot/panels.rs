@@ -7,8 +7,8 @@ use super::{Shown, font, least_interval, never};
 use crate::account::{StageRow, StageTable};
 use crate::metric::{Metric, Values};
 use crate::report::text::{elide, plain};
-use crate::report::units;
 use crate::run::Scope;
+use crate::units;
 
 /// The picture's colours, after Okabe and Ito.
 pub struct Palette;

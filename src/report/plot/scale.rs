@@ -1,6 +1,6 @@
 //! Axes: where a value stands, and which values get a label.
 
-use crate::report::units::{self, ByteUnit};
+use crate::units::{self, ByteUnit};
 
 /// Time along the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
