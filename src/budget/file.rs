@@ -43,7 +43,7 @@ impl Budget {
 
     /// Parses a budget; `origin` names it in errors.
     pub fn parse(text: &str, origin: &str) -> Result<Budget, StageError> {
-        let reader = Reader::of(text, origin);
+        let reader = Reader::new(text, origin);
         let table = reader.document()?;
         let mut limits: Vec<(usize, Limit)> = Vec::new();
         for (stage, value) in table.get_ref().iter() {

@@ -26,11 +26,14 @@ pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
     let alive = |row: &&StageRow| row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0);
     let row = table.reached().rev().filter(|row| row.at() <= last.at()).find(alive).unwrap_or(last);
     let stage = plain(&row.outcome.stage);
-    if row.host.total == Bounds::ABSENT {
+    let has_artifacts = !run.meta.artifacts.is_empty();
+    if !has_artifacts && !alive(&row) {
+        // Every figure would say that a launch holds nothing when it is over.
+    } else if row.host.total == Bounds::ABSENT {
         page.line(&format!("Host memory of the launch at {stage} is not known: parts of it are absent."));
     } else {
         page.blank();
-        parts(page, &stage, &row.host);
+        parts(page, &stage, &row.host, has_artifacts);
         page.line(&basis(&row.host));
         subsets(page, row);
         available(page, run, row);
@@ -43,7 +46,7 @@ pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
     ranks(page, run, row.sampled);
 }
 
-fn parts(page: &mut Page, stage: &str, account: &HostAccount) {
+fn parts(page: &mut Page, stage: &str, account: &HostAccount, has_artifacts: bool) {
     let mut line = |name: &str, [low, high]: [String; 2]| {
         let name = elide(name, NAME);
         let pad = " ".repeat(NAME - columns(&name));
@@ -54,8 +57,13 @@ fn parts(page: &mut Page, stage: &str, account: &HostAccount) {
     line(&format!("host memory at {stage}"), ["at least".to_owned(), "at most".to_owned()]);
     for part in Part::ALL {
         let bounds = account.part(part);
-        // Few launches use them.
-        if part != Part::HugePages || bounds.high.is_some_and(|bytes| bytes > 0) {
+        // Few launches use huge pages, and without an artifact there is nothing that could be of one.
+        let may_be_none = match part {
+            Part::HugePages => true,
+            Part::Payload | Part::ArtifactOther => !has_artifacts,
+            _ => false,
+        };
+        if !may_be_none || bounds.high.is_some_and(|bytes| bytes > 0) {
             line(&format!("  {}", name(part)), cells(bounds));
         }
     }
