@@ -17,12 +17,35 @@ pub enum Kind {
     Counter,
 }
 
+impl Kind {
+    /// The word for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Gauge => "gauge",
+            Kind::MarkGauge => "gauge, at marks",
+            Kind::HighWater => "high-water mark",
+            Kind::Counter => "counter",
+        }
+    }
+}
+
 /// The unit of a metric. Values are exact integers of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
     Nanoseconds,
     Count,
+}
+
+impl Unit {
+    /// The word for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "nanoseconds",
+            Unit::Count => "count",
+        }
+    }
 }
 
 /// One row of the table.
@@ -283,12 +306,7 @@ impl<'de> Deserialize<'de> for Metric {
 pub fn markdown() -> String {
     let mut text = String::from("| column | kind | meaning | includes | overlaps |\n|---|---|---|---|---|\n");
     for Definition { name, kind, meaning, includes, overlaps, .. } in METRICS {
-        let kind = match kind {
-            Kind::Gauge => "gauge",
-            Kind::MarkGauge => "gauge, at marks",
-            Kind::HighWater => "high-water mark",
-            Kind::Counter => "counter",
-        };
+        let kind = kind.name();
         text.push_str(&format!("| `{name}` | {kind} | {meaning} | {includes} | {overlaps} |\n"));
     }
     text

@@ -123,6 +123,11 @@ fn bounding(metric: Metric) -> Option<Bounding> {
     })
 }
 
+/// Whether a gauge's peak may be known better than by its largest sample.
+pub fn is_bounded(metric: Metric) -> bool {
+    bounding(metric).is_some()
+}
+
 /// The row before: when its mark was, and the index of its sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {

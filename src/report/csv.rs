@@ -115,7 +115,7 @@ fn cell<T: ToString>(value: Option<T>) -> String {
 }
 
 /// The word that the run folder's files have for a plain enum.
-fn word(value: &impl serde::Serialize) -> String {
+pub(super) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         other => unreachable!("a plain enum serialises to its name: {other:?}"),

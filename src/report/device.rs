@@ -20,7 +20,7 @@ const UNEXPLAINED: u64 = 64 << 20;
 /// From so much of the payload to so much, in parts of a thousand, a rise may be the payload as it is stored.
 const AS_STORED: std::ops::RangeInclusive<u128> = 950..=1_200;
 
-const USED: [Metric; 3] = [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes, Metric::DeviceRiseBytes];
+pub(super) const USED: [Metric; 3] = [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes, Metric::DeviceRiseBytes];
 
 /// What the devices' section says; nothing on a host without one.
 pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
@@ -89,7 +89,7 @@ fn basis(page: &mut Page, run: &Run, table: &StageTable) {
 }
 
 /// The figure that a run has of the launch: its share, or else the rise, or else what is in use.
-fn best(row: &StageRow) -> Option<(Metric, &'static str)> {
+pub(super) fn best(row: &StageRow) -> Option<(Metric, &'static str)> {
     let words = [
         (Metric::DeviceLaunchBytes, "the launch's device memory"),
         (Metric::DeviceRiseBytes, "the rise of device memory"),

@@ -7,6 +7,7 @@ mod device;
 mod eviction;
 mod faults;
 pub mod folder;
+pub mod html;
 pub mod peak;
 pub mod plot;
 mod sources;

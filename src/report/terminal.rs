@@ -16,15 +16,15 @@ const WIDE_NS: u64 = 100_000_000;
 pub(super) const ABSENT: &str = "–";
 
 /// A column after the stage's name: its head, its width, and the metrics that it shows, to say why one is absent.
-struct Column {
-    head: &'static str,
+pub(super) struct Column {
+    pub(super) head: &'static str,
     width: usize,
     metrics: &'static [Metric],
-    value: fn(&StageRow) -> Option<String>,
+    pub(super) value: fn(&StageRow) -> Option<String>,
 }
 
 /// The name takes what these leave: 18 of 80.
-const COLUMNS: [Column; 7] = [
+pub(super) const COLUMNS: [Column; 7] = [
     Column { head: "time (s)", width: 8, metrics: &[], value: |row| row.at().map(seconds) },
     Column {
         head: "mapped",
@@ -87,11 +87,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     if let Some(cost) = cost(run) {
         page.line(&cost);
     }
-    let said = run.meta.warnings.iter().map(|text| format!("warning: {}", plain(text)));
-    let lost = run.meta.losses.iter().map(|text| format!("lost: {}", plain(text)));
-    let torn = run.gaps.iter().map(|text| format!("not read: {}", plain(text)));
-    let wrong = table.problems.iter().map(|text| format!("contradiction: {}", plain(text)));
-    let notes: Vec<String> = said.chain(lost).chain(torn).chain(wrong).collect();
+    let notes = words::notes(run, table);
     if !notes.is_empty() {
         page.blank();
         notes.iter().for_each(|note| page.line(note));
@@ -103,31 +99,59 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     if run.tensors.is_some() {
         page.raw(&format!("touched   {}", plain(&run.folder.join("touched.svg").display().to_string())));
     }
-    page.text
+    page.text()
 }
 
-/// The text so far.
+/// The page so far.
 #[derive(Default)]
 pub(super) struct Page {
-    text: String,
+    parts: Vec<Written>,
+}
+
+enum Written {
+    /// A line as it is.
+    Raw(String),
+    /// A paragraph, not yet broken into lines.
+    Paragraph(String),
 }
 
 impl Page {
     /// A line as it is; the caller keeps it to [`WIDTH`].
     pub(super) fn raw(&mut self, line: &str) {
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
+        self.parts.push(Written::Raw(line.trim_end().to_owned()));
     }
 
     /// A paragraph, its further lines indented.
     pub(super) fn line(&mut self, text: &str) {
-        for (index, line) in wrap(text, WIDTH - 2).into_iter().enumerate() {
-            self.raw(&if index == 0 { line } else { format!("  {line}") });
-        }
+        self.parts.push(Written::Paragraph(text.to_owned()));
     }
 
     pub(super) fn blank(&mut self) {
-        self.text.push('\n');
+        self.raw("");
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Written::Raw(line) => text.push_str(&format!("{line}\n")),
+                Written::Paragraph(paragraph) => {
+                    for (index, line) in wrap(paragraph, WIDTH - 2).into_iter().enumerate() {
+                        text.push_str(&format!("{}{}\n", if index == 0 { "" } else { "  " }, line.trim_end()));
+                    }
+                }
+            }
+        }
+        text
+    }
+
+    /// Its paragraphs alone, for a report that has its own tables.
+    pub(super) fn paragraphs(self) -> Vec<String> {
+        let paragraph = |part| match part {
+            Written::Paragraph(text) => Some(text),
+            Written::Raw(_) => None,
+        };
+        self.parts.into_iter().filter_map(paragraph).collect()
     }
 }
 
@@ -158,7 +182,7 @@ fn table_of_stages(page: &mut Page, table: &StageTable) {
 }
 
 /// Times that may be much too late: a wide uncertainty in words, since the table has no column for it.
-fn uncertain_times(page: &mut Page, table: &StageTable) {
+pub(super) fn uncertain_times(page: &mut Page, table: &StageTable) {
     for row in table.reached() {
         let Some((_, uncertainty, _)) = row.outcome.mark else { continue };
         let stage = plain(&row.outcome.stage);
@@ -173,7 +197,7 @@ fn uncertain_times(page: &mut Page, table: &StageTable) {
 }
 
 /// Stages whose resident payload is in part from before the mark: what has come in since is not in it.
-fn stale_residency(page: &mut Page, table: &StageTable) {
+pub(super) fn stale_residency(page: &mut Page, table: &StageTable) {
     for row in table.reached() {
         let (Some(sampled), Some(at), Some(stale)) =
             (row.sampled, row.at(), row.values.get(Metric::ResidentStaleNs).map(|ns| ns as i64))
@@ -191,7 +215,7 @@ fn stale_residency(page: &mut Page, table: &StageTable) {
 }
 
 /// Why cells of the table are absent: each reason once, with the columns that it is for.
-fn absences(page: &mut Page, run: &Run, table: &StageTable) {
+pub(super) fn absences(page: &mut Page, run: &Run, table: &StageTable) {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for column in &COLUMNS {
         for row in table.reached().filter(|row| (column.value)(row).is_none()) {
@@ -217,7 +241,7 @@ fn absences(page: &mut Page, run: &Run, table: &StageTable) {
     }
 }
 
-fn exit(run: &Run) -> String {
+pub(super) fn exit(run: &Run) -> String {
     match &run.meta.exit {
         None => "exit: not recorded; the command was still running, or the profiler was killed".to_owned(),
         Some(exit) => {
@@ -232,7 +256,7 @@ fn exit(run: &Run) -> String {
     }
 }
 
-fn cost(run: &Run) -> Option<String> {
+pub(super) fn cost(run: &Run) -> Option<String> {
     let cost = run.meta.cost.as_ref()?;
     let interval = match cost.interval_ns {
         same if same == run.meta.interval_ns => units::duration(same),

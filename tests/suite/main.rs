@@ -12,6 +12,7 @@ mod families;
 mod faults;
 mod folder;
 mod host;
+mod html;
 mod launch;
 mod loader;
 mod memory_group;

@@ -24,7 +24,7 @@ pub fn load(name: &str) -> (Run, StageTable) {
     (run, table)
 }
 
-fn outcomes(run: &Run) -> Vec<Outcome> {
+pub fn outcomes(run: &Run) -> Vec<Outcome> {
     let outcome = |name: &str| {
         let mark = run.events.iter().find_map(|event| match &event.what {
             What::Mark(mark) if mark.stage == name => Some((event.at, event.uncertainty_ns, mark.clone())),

@@ -1,0 +1,27 @@
+//! The glossary: the table of metrics, as it is.
+
+use super::markup::{Cell, Html, Table};
+use crate::account::is_bounded;
+use crate::metric::{ALL, Metric};
+
+/// Each column with its meaning.
+pub fn table() -> Html {
+    let head = ["column", "unit", "kind", "meaning", "includes", "overlaps", "peak's basis"];
+    let mut table = Table::new(Some("glossary"), head.map(Cell::text).to_vec());
+    let line = |metric: &Metric| {
+        let row = metric.definition();
+        let basis = match (metric.is_gauge(), is_bounded(*metric)) {
+            (true, true) => "kernel, bounds or sampled",
+            (true, false) => "sampled",
+            (false, _) => "",
+        };
+        [row.name, row.unit.name(), row.kind.name(), row.meaning, row.includes, row.overlaps, basis]
+            .map(Cell::text)
+            .to_vec()
+    };
+    table.group("", ALL.iter().map(line).collect());
+    let mut html = Html::default();
+    html.raw("<details><summary>Every column, its unit, and what it includes and overlaps</summary>\n");
+    html.piece(&table.html()).raw("</details>\n");
+    html
+}
