@@ -149,9 +149,9 @@
   }
   function splits(u, axis, min, max) {
     const size = u.panel.unit === "per_second" ? 1 : Math.pow(1024, byteUnit(max));
-    const room = Math.max(2, Math.floor(u.height / 46));
-    let step = nice(Math.max(max, 1e-9) / size / room) * size;
-    if (u.panel.unit === "bytes" && step < 1) step = 1;
+    let room = Math.max(2, Math.floor(u.height / 46));
+    let step = Infinity;
+    while (step > max * 0.9) step = nice(Math.max(max, 1e-9) / size / room++) * size;
     const found = [];
     for (let v = 0; v <= max * 1.000001; v += step) found.push(v);
     return found;
@@ -368,6 +368,10 @@
   }
 
   // ---- stages over the panels ----
+  function short(name) {
+    const letters = [...name];
+    return letters.length <= 26 ? name : letters.slice(0, 13).join("") + "…" + letters.slice(-12).join("");
+  }
   function labels() {
     strip.textContent = "";
     const left = LEFT(), width = live.clientWidth - left - RIGHT, line = 18;
@@ -376,7 +380,7 @@
     const measure = document.createElement("canvas").getContext("2d");
     measure.font = "12.5px system-ui, sans-serif";
     // Names where they fit in a few rows; else numbers, marks that stand together sharing one label. The numbers are those of the first table.
-    const named = seen.map((one) => ({ x: one.x, text: one.number + " " + one.mark.name, bold: one.mark.stopping }));
+    const named = seen.map((one) => ({ x: one.x, text: one.number + " " + short(one.mark.name), bold: one.mark.stopping }));
     const fit = (texts, most) => {
       for (let rows = 1; rows <= most; rows++) {
         const placed = stepped(texts, rows, measure, left, width);
@@ -384,7 +388,7 @@
       }
       return [null, 1];
     };
-    let [placed, rows] = fit(named, 5);
+    let [placed, rows] = fit(named, 7);
     if (!placed) {
       const groups = [];
       for (const one of seen) {
@@ -410,31 +414,27 @@
     }
     strip.title = data.marks.map((mark, index) => index + 1 + " " + mark.name + " at " + time(mark.t)).slice(0, 60).join("\n");
   }
-  // Labels to the right of their stems, earlier marks above later ones where they would meet; to the left at the edge.
-  function stepped(named, rows, measure, left, width) {
-    const placed = [];
-    // From the last mark to the first: each takes the lowest row in which it meets neither a label nor a stem.
-    for (let i = named.length - 1; i >= 0; i--) {
-      const one = named[i];
+  // A label stands to the right of its stem, or to the left where there is no room, in the lowest row in which it meets
+  // no other label, hides no stem, and its own stem goes down through no label. Nothing where that cannot be done.
+  function stepped(texts, rows, measure, left, width) {
+    const sized = texts.map((one) => {
       const size = measure.measureText(one.text).width * (one.bold ? 1.1 : 1) + 8;
-      let row = -1, at = one.x + 4;
-      if (at + size > left + width) {
-        // To the left of its stem: nothing else may be there, which later passes see.
-        at = one.x - size;
-        if (at < 0) return null;
-      }
-      for (let r = 0; r < rows; r++) {
-        const meets = placed.some((other) => {
-          const overlap = other.row === r && at < other.at + other.size && other.at < at + size;
-          // A stem goes down from its label through all lower rows.
-          const crossed = other.row > r && at - 2 < other.x && other.x < at + size - 4;
-          const crosses = other.row < r && other.at - 2 < one.x && one.x < other.at + other.size - 4;
-          return overlap || crossed || crosses;
-        });
-        if (!meets) { row = r; break; }
-      }
-      if (row < 0) return null;
-      placed.push(Object.assign({}, one, { at: at, row: row, size: size }));
+      const flipped = one.x + 4 + size > left + width;
+      return Object.assign({}, one, { size: size, flipped: flipped, at: flipped ? one.x - size : one.x + 4 });
+    });
+    // Those to the right of their stems from the last to the first, the others the other way round: so stems are free.
+    const order = sized.filter((one) => !one.flipped).reverse().concat(sized.filter((one) => one.flipped));
+    const placed = [];
+    for (const one of order) {
+      if (one.at < 0) return null;
+      const meets = (row) => placed.some((other) =>
+        (other.row === row && one.at < other.at + other.size && other.at < one.at + one.size) ||
+        (other.row > row && one.at - 2 < other.x && other.x < one.at + one.size - 4) ||
+        (other.row < row && other.at - 2 < one.x && one.x < other.at + other.size - 4));
+      let row = 0;
+      while (row < rows && meets(row)) row++;
+      if (row === rows) return null;
+      placed.push(Object.assign(one, { row: row }));
     }
     return placed;
   }

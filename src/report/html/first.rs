@@ -160,7 +160,7 @@ fn host_card(run: &Run, table: &StageTable) -> Html {
     };
     let Bounds { low, high } = row.host.total;
     let (figure, exact) = signed(low, high);
-    let bounds = if low.is_some() && high.is_some() && low != high { ", at least – at most" } else { "" };
+    let bounds = if figure.contains(" – ") { ", at least – at most" } else { "" };
     let what = format!("Host memory at {}{bounds}", plain(&row.outcome.stage));
     let said = match (low, high) {
         (None, None) => {
