@@ -274,8 +274,9 @@
     context.restore();
   }
   const key = "timeline";
+  const lastDrawn = data.panels.findLastIndex((panel) => panel.series.length > 0);
   function chart(panel, index) {
-    const last = index === data.panels.length - 1;
+    const last = index === lastDrawn;
     const panelX = panel.t ? summed(panel.t).map((t) => t / 1e9) : X;
     const key_of = make("div", { class: "key" }, make("h3", {}, panel.title));
     const element = make("div", { class: "panel" }, key_of);
@@ -505,12 +506,13 @@
       if (row.before === null && row.after === null && row.largest === null) continue;
       const mean = row.counter && row.change !== null && length > 0 && row.unit !== "ns" ? (row.change / length) * 1e9 : null;
       const cells = [
-        make("th", { scope: "row" }, row.name), figure(shown(row.unit, row.before), row.before), figure(shown(row.unit, row.after), row.after),
-        figure(change(row.unit, row.change), row.change), figure(row.counter ? "" : shown(row.unit, row.largest), row.largest),
+        make("th", { scope: "row" }, row.name), figure(change(row.unit, row.change), row.change),
+        figure(row.counter ? "" : shown(row.unit, row.largest), row.largest),
+        figure(shown(row.unit, row.before), row.before), figure(shown(row.unit, row.after), row.after),
         figure(mean === null ? "" : SHOWN_RATE[row.unit === "bytes" ? "bytes" : "per_second"](mean < 10 ? Number(mean.toPrecision(3)) : Math.round(mean)), null),
       ];
-      cells[3].setAttribute("data-figure", "change");
-      cells[4].setAttribute("data-figure", "largest");
+      cells[1].setAttribute("data-figure", "change");
+      cells[2].setAttribute("data-figure", "largest");
       const tr = make("tr", { "data-name": row.name }, ...cells);
       body.append(tr);
     }
@@ -598,7 +600,7 @@
   );
   if (everything[1] > initial[1] || everything[0] < initial[0]) tools.lastChild.append(button("whole run", "show the whole run", () => setView(everything)));
   const head = make("tr", {}, make("th", { scope: "col" }, "figure"));
-  for (const text of ["at begin", "at end", "change", "largest sample", "mean rate"]) head.append(make("th", { scope: "col", class: "n" }, text));
+  for (const text of ["change", "largest sample", "at begin", "at end", "mean rate"]) head.append(make("th", { scope: "col", class: "n" }, text));
   const left = data.samples - data.kept;
   about.textContent = "Values are of samples, and an interval ends at samples: what was between two of them may have been more. " +
     (left > 0 ? data.kept + " of " + data.samples + " samples are in this page; the largest of those left out, and what counters grew, are in the figures. " : "") +

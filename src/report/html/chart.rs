@@ -376,7 +376,10 @@ fn panels(run: &Run, samples: &[Sample], rows: &Rows, rates: &[Rate]) -> Vec<Pan
                 || series.rate.is_none() && names.all(|name| Metric::by_name(name).is_some_and(known))
         };
         let series: Vec<Series> = series.into_iter().filter(has_values).collect();
-        let notes = notes(run, samples, named);
+        let mut notes = notes(run, samples, named);
+        if series.is_empty() && notes.is_empty() {
+            notes.push("too few samples".to_owned());
+        }
         let mut gaps = match about.filter(|metric| known(*metric)) {
             Some(metric) => series::gaps(&rows.rows, |values| values.get(metric)),
             None => Vec::new(),
