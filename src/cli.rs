@@ -2,6 +2,8 @@
 // Comments here are help texts first, where `<UTC time>` stands for itself.
 #![allow(rustdoc::invalid_html_tags)]
 
+mod copy_paths;
+
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -125,6 +127,9 @@ pub enum Verb {
         #[command(subcommand)]
         ask: Ask,
     },
+    /// Measure how fast this host copies tensors out of mappings, and out of memory.
+    #[command(after_help = copy_paths::AFTER_HELP)]
+    CopyPaths(copy_paths::CopyPathsArgs),
     /// Mark a stage from inside a run; returns when it was heard.
     #[command(after_help = MARK_AFTER_HELP)]
     Mark {

@@ -31,6 +31,11 @@ impl Mono {
     }
 }
 
+/// The wall-clock time now, UTC, RFC 3339 to the millisecond: for people and for names, never for differences.
+pub fn now_utc() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}
+
 /// Work that is done once in a period, at a place in it that is its own. What is due as soon as a period is over since the
 /// last time sooner or later falls due together with all else that is, and one look then pays for everything.
 #[derive(Clone, Copy, Debug)]

@@ -43,6 +43,7 @@
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |
 //! | [`doctor`] | the verb that says what may be measured here, and what would change it |
+//! | [`copy_paths`] | the verb that measures how fast tensors are copied out of mappings and memory here |
 //! | [`catalogue`] | the verb that lists, shows, checks and tries stage files |
 //! | [`cli`] | the command line, as plain options |
 
@@ -52,6 +53,7 @@ pub mod ask;
 pub mod catalogue;
 pub mod cli;
 pub mod clock;
+pub mod copy_paths;
 pub mod demo;
 pub mod doctor;
 pub mod event;

@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stagemark::cli::{Cli, Verb};
 use stagemark::run::RunError;
 use stagemark::stage::trial::TrialError;
-use stagemark::{catalogue, demo, doctor, inspect, launch, record, report, watch};
+use stagemark::{catalogue, copy_paths, demo, doctor, inspect, launch, record, report, watch};
 
 /// The answer is "no".
 const NO: u8 = 1;
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         // The verbs that are not for people: the launch's own small processes, and the bundled reference loader.
         Some(launch::pump::NAME) => return launch::pump::main(arguments),
         Some(launch::witness::NAME) => return launch::witness::main(arguments),
+        Some(copy_paths::rank::NAME) => return copy_paths::rank::main(arguments),
         Some("reference-loader") => return stagemark_fixtures::loader::main(arguments),
         _ => {}
     }
@@ -93,6 +94,13 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             print(&text)?;
             Ok(if yes { 0 } else { NO })
         }
+        Verb::CopyPaths(options) => match options.answer() {
+            Ok(text) => print(&text).map(|()| Ok(0))?,
+            Err(error) => {
+                complain(&format!("{error:#}"));
+                Ok(UNKNOWN)
+            }
+        },
         Verb::Mark { name } => watch::notify::mark(&name).map(|()| 0),
     }
 }

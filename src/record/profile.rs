@@ -34,7 +34,7 @@ use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
 use crate::ask::Asking;
-use crate::clock::{Clock, Mono};
+use crate::clock::{Clock, Mono, now_utc};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts, limit_behind};
 use crate::launch::tree::{Tree, TreeView};
@@ -345,8 +345,4 @@ fn reserve() -> Vec<File> {
 fn belongs(view: &TreeView, pid: Pid) -> Option<bool> {
     let ours = view.contains(pid);
     (ours || Path::new(&format!("/proc/{pid}")).exists()).then_some(ours)
-}
-
-fn now_utc() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }

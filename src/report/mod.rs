@@ -1,6 +1,7 @@
 //! Stage table → what people read. Pure: the same run gives the same bytes.
 
 mod account;
+pub mod copy_paths;
 pub mod csv;
 mod death;
 mod device;

@@ -130,7 +130,8 @@ impl Page {
         self.raw("");
     }
 
-    fn text(&self) -> String {
+    /// The lines, paragraphs broken.
+    pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for part in &self.parts {
             match part {

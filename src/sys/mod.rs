@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod directory;
+pub mod memory;
 pub mod nvml;
 pub mod pagemap;
 pub mod process;

@@ -5,6 +5,7 @@ mod artifacts;
 mod cli;
 mod conditions;
 mod confine;
+mod copy_paths;
 mod degraded;
 mod devices;
 mod doctor;

@@ -1,10 +1,8 @@
 //! HTML that cannot be broken out of: markup comes from literals alone, and whatever else is put in is text, made plain
 //! and escaped.
 
+pub(super) use crate::report::terminal::ABSENT;
 use crate::report::text::plain;
-
-/// What stands for a value that is not known.
-pub const ABSENT: &str = "–";
 
 /// A piece of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+pub mod copy_paths;
 mod font;
 mod marks;
 mod panels;

@@ -50,7 +50,7 @@ pub const CASES: &[Case] = &[
     Case::new("evicted_and_read_again", evicted_and_read_again).needs(&[PYTHON]),
 ];
 
-const OVERLAY: &[Need] = &[Need::Mounts, Need::Filesystem("overlay")];
+pub(super) const OVERLAY: &[Need] = &[Need::Mounts, Need::Filesystem("overlay")];
 const BTRFS: &[Need] = &[Need::Mounts, Need::Filesystem("btrfs"), Need::Program("mkfs.btrfs"), PYTHON];
 pub(super) const BINDFS: &[Need] = &[Need::Mounts, Need::Fuse, Need::Program("bindfs"), PYTHON];
 
@@ -278,7 +278,7 @@ fn overlay(bench: &Bench, layer: Layer) -> Vec<Claim> {
 }
 
 /// A filesystem of this kind in an image of its own.
-fn disk(bench: &Bench, kind: &str) -> PathBuf {
+pub(super) fn disk(bench: &Bench, kind: &str) -> PathBuf {
     let image = bench.path("image");
     File::create(&image).unwrap().set_len(512 * MIB).unwrap();
     let made = Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image).output().unwrap();

@@ -2,6 +2,7 @@
 
 mod account;
 mod bounds;
+mod copies;
 mod deaths;
 mod events;
 mod eviction;
@@ -43,6 +44,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         eviction::CASES,
         bounds::CASES,
         ranks::CASES,
+        copies::CASES,
         deaths::CASES,
     ];
     subjects.into_iter().flatten().copied()

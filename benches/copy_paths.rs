@@ -1,0 +1,80 @@
+//! Whether `copy-paths` copies at memory speed: `cargo bench --bench copy_paths [-- ROUNDS]`, 15 unless said.
+//!
+//! Each round makes one pass of the heap regime over a model file in the page cache, and one plain copy of as many bytes in
+//! as many pieces, out of anonymous memory into memory that is there, in turn which is first. Of each it takes the copies
+//! alone, and prints the ratio round by round: median and extremes. What is promised is that the regime's copies take at
+//! most 1.10 times as long as the plain ones.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+
+use stagemark::clock::Mono;
+use stagemark::copy_paths::destination::{Destination, Kind};
+use stagemark::copy_paths::source::{Opened, Span, pass};
+use stagemark::copy_paths::summary::Spread;
+use stagemark::copy_paths::way::Way;
+use stagemark::sys::memory::Buffer;
+use stagemark_fixtures::models::{self, Fill};
+
+const PAYLOAD: u64 = 256 << 20;
+const TENSORS: u64 = 16;
+
+fn main() {
+    let rounds: usize = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(15).max(3);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    models::uniform(&path, PAYLOAD, TENSORS as u32, Fill::Pattern).unwrap();
+    let size = std::fs::metadata(&path).unwrap().len();
+    let length = PAYLOAD / TENSORS;
+    let tensors =
+        (0..TENSORS).map(|tensor| Span { file: 0, offset: size - PAYLOAD + tensor * length, length }).collect();
+    let opened = Opened::new(vec![File::open(&path).unwrap()], tensors).unwrap();
+    let mut destination = Destination::new(&Kind::Host, opened.tensors()).unwrap();
+    let mut plain_destination = Destination::new(&Kind::Host, opened.tensors()).unwrap();
+
+    let mut ratios = Vec::new();
+    let mut rates = (Vec::new(), Vec::new());
+    // The first round warms up.
+    for round in 0..=rounds {
+        let mut regime = || pass(Way::HEAP, &opened, &mut destination).unwrap().copy_ns as f64;
+        let mut plain = || plain_copies(length as usize, &mut plain_destination);
+        let (regime, plain) = if round % 2 == 0 {
+            let regime = regime();
+            (regime, plain())
+        } else {
+            let plain = plain();
+            (regime(), plain)
+        };
+        if round > 0 {
+            ratios.push(regime / plain);
+            rates.0.push(PAYLOAD as f64 / regime);
+            rates.1.push(PAYLOAD as f64 / plain);
+        }
+    }
+    let spread = |values: Vec<f64>| Spread::of(values).unwrap();
+    let (regime, plain, ratio) = (spread(rates.0), spread(rates.1), spread(ratios));
+    println!(
+        "{rounds} rounds of {} MiB in {TENSORS} pieces; GB/s, and ratios of times: median (least to most)",
+        PAYLOAD >> 20
+    );
+    println!("heap regime, copies alone  {:.2} ({:.2} to {:.2})", regime.median, regime.low, regime.high);
+    println!("plain copies               {:.2} ({:.2} to {:.2})", plain.median, plain.low, plain.high);
+    println!(
+        "regime ÷ plain             {:.3} ({:.3} to {:.3}); promised: at most 1.10",
+        ratio.median, ratio.low, ratio.high
+    );
+}
+
+/// Copies out of fresh memory that was filled just before, as the regime's was by read(2); nanoseconds of the copies.
+fn plain_copies(length: usize, to: &mut Destination) -> f64 {
+    let mut ns = 0;
+    for tensor in 0..TENSORS as usize {
+        let mut from = Buffer::new(length).unwrap();
+        from.bytes_mut().fill(tensor as u8);
+        let to = to.memory(tensor);
+        let begin = Mono::now();
+        to.copy_from_slice(&from.bytes()[..length]);
+        ns += Mono::now().since(begin);
+    }
+    ns as f64
+}

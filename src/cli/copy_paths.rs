@@ -1,0 +1,157 @@
+//! `stagemark copy-paths`: its arguments, and what becomes of them.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::copy_paths::plan::Choice;
+use crate::copy_paths::record::Record;
+use crate::copy_paths::way::Regime;
+use crate::copy_paths::{Options, measure};
+use crate::event::text_of;
+use crate::report::copy_paths as report;
+use crate::report::plot;
+use crate::stage::amount;
+
+pub const AFTER_HELP: &str = "\
+Copies real tensors of the artifact to memory that is there already, by each way that loaders have: out of a mapping that \
+is touched for the first time (the file in the page cache, and in none), touched before, or filled by the kernel; out of \
+memory that the file was read into, or the mapping copied into; through pinned memory; and past the page cache. Only the \
+tensors' own pages are let go and brought in. What the copies are out of is asked of the kernel, and the bytes that came \
+out are compared.
+
+Examples:
+  stagemark copy-paths model.safetensors
+  stagemark copy-paths --ranks 4 --on /dev/shm --out here ./model-folder
+  stagemark copy-paths --from here/copy-paths.json
+
+Exit status: 0 where it was measured, 2 on wrong usage, 3 where it could not be.";
+
+#[derive(Debug, Args)]
+pub struct CopyPathsArgs {
+    /// A model file, an index, or a folder; `raw:PATH` for a file that is all payload
+    #[arg(value_name = "ARTIFACT", required_unless_present = "from", conflicts_with = "from")]
+    pub artifact: Option<PathBuf>,
+    /// Make the tables again from what `--out` wrote
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// How many tensors, spread over the artifact, or `all` [default: as many as have 512 MiB together]
+    #[arg(long, value_name = "N|all", value_parser = choice)]
+    pub tensors: Option<Choice>,
+    /// How many processes copy at once; with more than one, one alone is measured too
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub ranks: u32,
+    /// How often each way is measured, after once to warm up
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Only this regime, as tables name it; may be repeated
+    #[arg(long = "regime", value_name = "NAME", value_parser = regime)]
+    pub regimes: Vec<Regime>,
+    /// Copy the artifact to this folder for the time, and measure it there too; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub on: Vec<PathBuf>,
+    /// The most memory to hold at once, like `8 GiB` [default: half of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    pub max_memory: Option<u64>,
+    /// Write copy-paths.json, with every repeat's values, copy-paths.csv and copy-paths.png here
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print every repeat's values as JSON instead of the tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bytes of tensors where no number of them is asked for.
+const BYTES: u64 = 512 << 20;
+
+impl CopyPathsArgs {
+    /// Measures, or reads what was measured; what is to be printed.
+    pub fn answer(self) -> anyhow::Result<String> {
+        let record = match (self.from, self.artifact) {
+            (Some(file), _) => Record::load(&file)?,
+            (None, Some(artifact)) => {
+                let options = Options {
+                    artifact,
+                    on: self.on,
+                    choice: self.tensors.unwrap_or(Choice::Bytes(BYTES)),
+                    ranks: self.ranks,
+                    repeats: self.repeats,
+                    regimes: self.regimes,
+                    max_memory: self.max_memory,
+                };
+                let mut line = Progress::new();
+                let record = measure(&options, &mut |what, share| line.say(what, share));
+                line.clear();
+                record?
+            }
+            (None, None) => anyhow::bail!("an ARTIFACT or --from FILE is needed"),
+        };
+        if let Some(folder) = &self.out {
+            write(&record, folder)?;
+        }
+        if self.json {
+            let mut text = serde_json::to_string_pretty(&record)?;
+            text.push('\n');
+            return Ok(text);
+        }
+        Ok(report::text(&record))
+    }
+}
+
+/// The three files.
+fn write(record: &Record, folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| text_of(folder))?;
+    let put = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        crate::run::replace(&path, bytes).with_context(|| text_of(&path))
+    };
+    put("copy-paths.json", &serde_json::to_vec_pretty(record)?)?;
+    let mut rows = Vec::new();
+    report::csv::write(record, &mut rows)?;
+    put("copy-paths.csv", &rows)?;
+    put("copy-paths.png", &plot::copy_paths::png(record)?)
+}
+
+/// One line on a terminal that says what goes on, and goes away.
+struct Progress {
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn say(&mut self, what: &str, share: f64) {
+        if self.terminal {
+            let text = format!("{:3.0}%  {what}", share.clamp(0.0, 1.0) * 100.0);
+            let text = crate::report::text::elide(&crate::report::text::plain(&text), 79);
+            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn choice(text: &str) -> Result<Choice, String> {
+    match text {
+        "all" => Ok(Choice::All),
+        _ => match text.parse::<usize>() {
+            Ok(count) if count > 0 => Ok(Choice::Count(count)),
+            _ => Err("a number from 1, or `all`".to_owned()),
+        },
+    }
+}
+
+fn regime(text: &str) -> Result<Regime, String> {
+    Regime::ALL
+        .into_iter()
+        .find(|regime| regime.name() == text)
+        .ok_or_else(|| format!("one of {}", Regime::ALL.map(Regime::name).join(", ")))
+}

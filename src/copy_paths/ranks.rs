@@ -1,0 +1,127 @@
+//! The ranks, from outside: started, told what to do all at the same time, and asked what it took.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::destination::Kind;
+use super::rank::{Answer, NAME, Order, Pass, Setup};
+use super::source::Span;
+use crate::run::death::signal_name;
+
+/// Processes that copy, one a rank.
+pub struct Ranks(Vec<Rank>);
+
+struct Rank {
+    child: Child,
+    /// Taken when the rank is told to end.
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Ranks {
+    /// Starts so many, each with its destination; all are ready when it returns.
+    pub fn start(count: usize, files: &[Arc<File>], tensors: &[Span], destination: &Kind) -> anyhow::Result<Ranks> {
+        let mut ranks = Ranks(Vec::new());
+        for _ in 0..count {
+            ranks.0.push(Rank::start(files, tensors, destination)?);
+        }
+        for rank in &mut ranks.0 {
+            match rank.answer()? {
+                Answer::Ready => {}
+                Answer::Refused(why) => anyhow::bail!(why),
+                Answer::Done(_) => anyhow::bail!("a rank answered before it was asked"),
+            }
+        }
+        Ok(ranks)
+    }
+
+    /// One pass of all ranks at once: what each took; the reason where one could not do it.
+    ///
+    /// # Errors
+    ///
+    /// Where a rank has died.
+    pub fn pass(&mut self, order: Order) -> anyhow::Result<Result<Vec<Pass>, String>> {
+        let mut line = serde_json::to_string(&order)?;
+        line.push('\n');
+        for rank in &mut self.0 {
+            if let Some(orders) = &mut rank.orders {
+                // Of one that has died the answer tells.
+                let _ = orders.write_all(line.as_bytes());
+            }
+        }
+        // Every answer is taken, whatever the others say: the next one belongs to the next order.
+        let answers: Vec<Answer> = self.0.iter_mut().map(Rank::answer).collect::<anyhow::Result<_>>()?;
+        let pass = |answer| match answer {
+            Answer::Done(pass) => Ok(pass),
+            Answer::Refused(why) => Err(why),
+            Answer::Ready => Err("a rank answered what it was not asked".to_owned()),
+        };
+        Ok(answers.into_iter().map(pass).collect())
+    }
+}
+
+impl Rank {
+    fn start(files: &[Arc<File>], tensors: &[Span], destination: &Kind) -> anyhow::Result<Rank> {
+        // Duplicates that the rank inherits; ours are closed again when it has been started.
+        let inherited: Vec<OwnedFd> = files.iter().map(nix::unistd::dup).collect::<Result<_, _>>()?;
+        let setup = Setup {
+            files: inherited.iter().map(AsRawFd::as_raw_fd).collect(),
+            tensors: tensors.to_vec(),
+            destination: destination.clone(),
+        };
+        let program = std::env::current_exe().context("this program's own file")?;
+        let mut child = Command::new(program)
+            .arg(NAME)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("a rank could not be started")?;
+        drop(inherited);
+        let (Some(mut orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            anyhow::bail!("a rank without pipes");
+        };
+        let mut line = serde_json::to_string(&setup)?;
+        line.push('\n');
+        let _ = orders.write_all(line.as_bytes());
+        Ok(Rank { child, orders: Some(orders), answers: BufReader::new(answers) })
+    }
+
+    fn answer(&mut self) -> anyhow::Result<Answer> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            anyhow::bail!(self.death());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// What became of a rank that says nothing any more.
+    fn death(&mut self) -> String {
+        self.orders = None;
+        match self.child.wait().map(|status| (status.signal(), status.code())) {
+            Ok((Some(libc::SIGBUS), _)) => {
+                "a rank was ended by SIGBUS: the file was cut short, or could not be read, while it was mapped"
+                    .to_owned()
+            }
+            Ok((Some(libc::SIGKILL), _)) => {
+                "a rank was ended by SIGKILL: most likely for lack of memory (--max-memory bounds it)".to_owned()
+            }
+            Ok((Some(signal), _)) => format!("a rank was ended by {}", signal_name(signal)),
+            Ok((None, code)) => format!("a rank ended with status {}", code.unwrap_or_default()),
+            Err(error) => format!("a rank ended: {error}"),
+        }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        // The end of its orders is a rank's end.
+        self.orders = None;
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,138 @@
+//! `stagemark copy-paths`: what it measures, what it refuses, and that its tables can be made again.
+
+use serde_json::Value;
+use stagemark_fixtures::models::{self, Fill};
+
+use crate::support::{finish, folder, stagemark};
+
+const PAYLOAD: u64 = 4 << 20;
+
+fn model(folder: &tempfile::TempDir) -> std::path::PathBuf {
+    let path = folder.path().join("model.safetensors");
+    models::uniform(&path, PAYLOAD, 8, Fill::Pattern).unwrap();
+    path
+}
+
+#[test]
+fn every_repeat_is_kept_and_the_tables_are_made_again_from_them() {
+    let folder = folder();
+    let (model, out) = (model(&folder), folder.path().join("out"));
+    let mut command = stagemark();
+    command.args(["copy-paths", "--repeats", "3", "--ranks", "2", "--tensors", "4", "--out"]).arg(&out).arg(&model);
+    let first = finish(&mut command);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    let text = String::from_utf8(first.stdout).unwrap();
+    assert!(text.contains("4 of 8 tensors, 2 MiB"), "{text}");
+    // Long lines are broken.
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("host memory · 1 rank") && words.contains("host memory · 2 ranks at once"), "{text}");
+    assert!(text.lines().all(|line| line.starts_with('/') || line.chars().count() <= 80), "{text}");
+
+    let file = out.join("copy-paths.json");
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let series = record["places"][0]["series"].as_array().unwrap();
+    // Sixteen ways, by one rank and by two.
+    assert_eq!(series.len(), 32);
+    for series in series.iter().filter(|series| series["refused"].is_null()) {
+        let ranks = series["ranks"].as_u64().unwrap();
+        // The warm-up, and three repeats.
+        assert_eq!(series["passes"].as_array().unwrap().len() as u64, 4 * ranks, "{}", series["way"]);
+    }
+    let rows = std::fs::read_to_string(out.join("copy-paths.csv")).unwrap();
+    let passes: usize = series.iter().map(|series| series["passes"].as_array().unwrap().len()).sum();
+    assert_eq!(rows.lines().count(), 1 + passes);
+    assert_eq!(std::fs::read(out.join("copy-paths.png")).unwrap()[1..4], *b"PNG");
+
+    let again = finish(stagemark().args(["copy-paths", "--from"]).arg(&file));
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_figure() {
+    let folder = folder();
+    let model = model(&folder);
+    let output = finish(stagemark().args(["copy-paths", "--max-memory", "1 MiB"]).arg(&model));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(output.stdout.is_empty());
+    // Each byte twice, once at its destination and once in the page cache, and the largest tensor's buffers.
+    let needed = said.split_whitespace().find_map(|word| word.parse::<u64>().ok()).unwrap();
+    assert!((2 * PAYLOAD..4 * PAYLOAD).contains(&needed), "{said}");
+}
+
+#[test]
+fn a_place_without_room_is_refused_before_anything_is_copied() {
+    let folder = folder();
+    let sparse = folder.path().join("large.bin");
+    std::fs::File::create(&sparse).unwrap().set_len(1 << 42).unwrap();
+    let raw = format!("raw:{}", sparse.display());
+    let model = model(&folder);
+    // All payload and one tensor: it does not fit into memory, whatever the place.
+    let output = finish(stagemark().args(["copy-paths", &raw, "--on"]).arg(folder.path()));
+    assert_eq!(output.status.code(), Some(3));
+    let missing = folder.path().join("nowhere");
+    let output = finish(
+        stagemark().args(["copy-paths", "--repeats", "1", "--regime", "heap", "--on"]).arg(&missing).arg(&model),
+    );
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn only_what_was_asked_for_is_measured_and_other_words_are_wrong_usage() {
+    let folder = folder();
+    let model = model(&folder);
+    let output = finish(stagemark().args(["copy-paths", "--json", "--repeats", "1", "--regime", "heap"]).arg(&model));
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let series = record["places"][0]["series"].as_array().unwrap();
+    assert_eq!(series.len(), 1);
+    assert_eq!(series[0]["way"]["regime"], "heap");
+    for wrong in
+        [["--regime", "nonsense"], ["--tensors", "0"], ["--ranks", "0"], ["--repeats", "x"], ["--max-memory", "8"]]
+    {
+        let output = finish(stagemark().arg("copy-paths").args(wrong).arg(&model));
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+    assert_eq!(finish(stagemark().arg("copy-paths")).status.code(), Some(2));
+}
+
+#[test]
+fn what_is_no_record_is_refused() {
+    let folder = folder();
+    for (name, text) in [("a", "{}"), ("b", "not json"), ("c", "{\"schema\": 99}"), ("d", "{\"schema\": 1}")] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let output = finish(stagemark().args(["copy-paths", "--from"]).arg(&path));
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(&*path.display().to_string()));
+    }
+}
+
+/// A rank that maps a file which is cut short dies of it alone.
+#[test]
+fn a_file_that_is_cut_short_is_told_of() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
+    let folder = folder();
+    let model = model(&folder);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&model).unwrap();
+    let inherited = nix::unistd::dup(&file).unwrap();
+    let mut rank = stagemark().arg("copy-paths-rank").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut orders, answers) = (rank.stdin.take().unwrap(), rank.stdout.take().unwrap());
+    let mut answers = BufReader::new(answers);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&inherited);
+    let setup =
+        format!(r#"{{"files":[{fd}],"tensors":[{{"file":0,"offset":0,"length":{PAYLOAD}}}],"destination":"host"}}"#);
+    writeln!(orders, "{setup}").unwrap();
+    let mut line = String::new();
+    answers.read_line(&mut line).unwrap();
+    assert_eq!(line, "\"ready\"\n");
+    file.set_len(4096).unwrap();
+    writeln!(orders, r#"{{"way":{{"regime":"first_touch_warm","mapped":"shared"}},"verify":false}}"#).unwrap();
+    line.clear();
+    assert_eq!(answers.read_line(&mut line).unwrap(), 0, "{line}");
+    assert_eq!(rank.wait().unwrap().signal(), Some(libc::SIGBUS));
+}
