@@ -13,7 +13,7 @@
 //!                    │   faults, I/O, CPU, waits, pressure         │
 //!                    ├─► watch: log, notify, exit                  │
 //!                    └─► ask: http, tcp, unix, file                ┘
-//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png
+//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png | html
 //! ```
 //!
 //! Everything right of the run folder is pure: the same files give the same reports, byte for byte, whether they are
@@ -38,7 +38,7 @@
 //! | [`run`] | a run folder: its files, written and read |
 //! | [`stage`] | stage files; events → marks (pure) |
 //! | [`account`] | run → stage table (pure) |
-//! | [`report`] | stage table → csv, terminal, svg, png (pure) |
+//! | [`report`] | stage table → csv, terminal, svg, png, html (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
 //! | [`inspect`] | the verb that describes model files without running anything |

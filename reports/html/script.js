@@ -501,10 +501,13 @@
     heading.textContent = name(begin) + " → " + name(end) + ": " + duration(Math.max(0, length));
     interval.setAttribute("data-begin", String(begin.t));
     interval.setAttribute("data-end", String(end.t));
+    // Counters are of the samples' moments, not of the marks'.
+    const moment = (stop) => (stop.start ? 0 : stop.row === null ? NaN : T[stop.row]);
+    const between = moment(end) - moment(begin);
     body.textContent = "";
     for (const row of figures(begin, end)) {
       if (row.before === null && row.after === null && row.largest === null) continue;
-      const mean = row.counter && row.change !== null && length > 0 && row.unit !== "ns" ? (row.change / length) * 1e9 : null;
+      const mean = row.counter && row.change !== null && between > 0 && row.unit !== "ns" ? (row.change / between) * 1e9 : null;
       const cells = [
         make("th", { scope: "row" }, row.name), figure(change(row.unit, row.change), row.change),
         figure(row.counter ? "" : shown(row.unit, row.largest), row.largest),
@@ -604,7 +607,8 @@
   const left = data.samples - data.kept;
   about.textContent = "Values are of samples, and an interval ends at samples: what was between two of them may have been more. " +
     (left > 0 ? data.kept + " of " + data.samples + " samples are in this page; the largest of those left out, and what counters grew, are in the figures. " : "") +
-    "Drag the two handles, or move them by the arrow keys; drag over a panel to zoom, or turn the wheel with Ctrl or Shift; a double click resets.";
+    "Drag the two handles, or move them by the arrow keys; drag over a panel to zoom, or turn the wheel with Ctrl or Shift; a double click resets. " +
+    "A grey band before a mark: it may have been anywhere in it. Hatched: not known.";
   interval.append(heading, about, make("div", { class: "scroll" }, make("table", { class: "interval" }, make("thead", {}, head), body)));
 
   build();

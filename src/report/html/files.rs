@@ -111,7 +111,7 @@ fn largest_tensors(run: &Run, found: &Tensors, table: &StageTable) -> Html {
             figure(
                 last.map_or_else(|| "resident".to_owned(), |row| format!("resident at {}", plain(&row.outcome.stage))),
             ),
-            figure("touched by".to_owned()),
+            figure("touched no later than".to_owned()),
             figure("minor sampled".to_owned()),
             figure("major sampled".to_owned()),
         ],

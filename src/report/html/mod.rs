@@ -69,17 +69,9 @@ fn body(run: &Run, table: &StageTable, pictures: Pictures) -> Html {
     let mut page = Html::default();
     page.piece(&first::screen(run, table));
     page.raw("<main>\n");
-    section(&mut page, "summary", "In words", &{
-        let mut said = Html::default();
-        said.paragraphs(&first::sentences(run, table));
-        said
-    });
+    said(&mut page, "summary", "In words", &first::sentences(run, table));
     section(&mut page, "timeline", "Timeline", &timeline(run, pictures));
-    section(&mut page, "work", "What the time went to", &{
-        let mut lines = Html::default();
-        lines.paragraphs(&super::work::lines(run, table));
-        lines
-    });
+    said(&mut page, "work", "What the time went to", &super::work::lines(run, table));
     section(&mut page, "stages", "Every figure at every stage", &stages::table(run, table));
     section(&mut page, "host", "Host memory", &accounts::host(run, table));
     section(&mut page, "devices", "Device memory", &accounts::devices(run, table));
@@ -87,11 +79,7 @@ fn body(run: &Run, table: &StageTable, pictures: Pictures) -> Html {
     section(&mut page, "processes", "Processes and ranks", &processes::tables(run));
     section(&mut page, "conditions", "Conditions at start", &known::conditions(run));
     section(&mut page, "known", "How the figures are known", &known::sources(run));
-    section(&mut page, "notes", "Warnings", &{
-        let mut notes = Html::default();
-        notes.paragraphs(&super::words::notes(run, table));
-        notes
-    });
+    said(&mut page, "notes", "Warnings", &super::words::notes(run, table));
     section(&mut page, "cost", "What the profiling itself took", &known::cost(run));
     section(&mut page, "glossary", "Glossary", &glossary::table());
     page.raw("</main>\n");
@@ -106,6 +94,13 @@ fn section(page: &mut Html, id: &'static str, heading: &str, content: &Html) {
     page.open("section", &[("id", Some(id)), ("aria-labelledby", Some(&format!("{id}-heading")))]).raw("\n");
     page.open("h2", &[("id", Some(&format!("{id}-heading")))]).text(heading).close("h2").raw("\n");
     page.piece(content).raw("</section>\n");
+}
+
+/// A part of the page that is paragraphs.
+fn said(page: &mut Html, id: &'static str, heading: &str, paragraphs: &[String]) {
+    let mut content = Html::default();
+    content.paragraphs(paragraphs);
+    section(page, id, heading, &content);
 }
 
 fn timeline(run: &Run, pictures: Pictures) -> Html {
