@@ -253,7 +253,7 @@ await test("figures of an interval are those of the account", async () => {
   }
   await open(reports.long.page, {}, async (page) => {
     const { samples, kept } = await data(page);
-    holds(samples > 60000 && kept <= 4500, `of ${samples} samples ${kept} were kept`);
+    holds(samples > 60000 && kept <= 4000, `of ${samples} samples ${kept} were kept`);
   });
 });
 

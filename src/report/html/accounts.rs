@@ -82,7 +82,7 @@ fn each(run: &Run) -> Html {
             Cell::text(device.label(index)),
             Cell::bytes(device.baseline_bytes),
             Cell::bytes(used().max()),
-            Cell::bytes(used().last()),
+            Cell::bytes(used().next_back()),
             Cell::bytes(device.total_bytes),
             Cell::text(how),
         ]

@@ -26,7 +26,7 @@ const WHOLE: usize = 4_000;
 /// More are put into so many parts of equally many…
 const PARTS: usize = 700;
 /// … or half as many as long as more than this would be kept.
-const MOST: usize = 4_500;
+const MOST: usize = WHOLE;
 /// So many devices are drawn, and so many changes of each.
 const DEVICES: usize = 16;
 const CHANGES: usize = 2_000;

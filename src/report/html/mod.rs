@@ -33,7 +33,7 @@ const CHART_STYLE: &str = include_str!("../../../reports/vendor/uplot/uPlot.min.
 const CHART_SCRIPT: &str = include_str!("../../../reports/vendor/uplot/uPlot.iife.min.js");
 
 /// A larger picture stays a file of its own.
-const LARGEST_PICTURE: usize = 1 << 20;
+const LARGEST_PICTURE: usize = 512 << 10;
 
 /// The pictures of a run that the page holds.
 #[derive(Clone, Copy, Debug)]
