@@ -2,7 +2,9 @@
 // Comments here are help texts first, where `<UTC time>` stands for itself.
 #![allow(rustdoc::invalid_html_tags)]
 
+mod columns;
 mod copy_paths;
+mod findings;
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -17,13 +19,18 @@ use crate::event::text_of;
 use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
+use crate::report::color::Color;
+use crate::report::format::Format;
 use crate::stage::StageFile;
 use crate::stage::asked::Work;
+pub use columns::ColumnsArgs;
+pub use findings::FindingsArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
   stagemark demo
   stagemark run -- vllm serve ORG/NAME
+  stagemark findings stagemark-runs/20260131T101500Z-vllm
   stagemark inspect model.safetensors
   stagemark stages list
 
@@ -50,6 +57,8 @@ const REPORT_AFTER_HELP: &str = "\
 Examples:
   stagemark report stagemark-runs/20260131T101500Z-vllm
   stagemark report RUN --stages my-stages.toml --out other-stages
+  stagemark report RUN --format md
+  stagemark report RUN --format perfetto --out trace.json       # opens in ui.perfetto.dev
 
 Exit status: 0 where the reports were made, 2 on wrong usage, 3 where the run cannot be read.";
 
@@ -115,6 +124,9 @@ pub enum Verb {
     /// Make the reports of a run folder again from its recorded files.
     #[command(after_help = REPORT_AFTER_HELP)]
     Report(ReportArgs),
+    /// Say what a run's figures show, each finding with its evidence and what would settle it.
+    #[command(after_help = findings::AFTER_HELP)]
+    Findings(FindingsArgs),
     /// Describe model files: format, payload, dtypes, and how much is resident now.
     #[command(after_help = INSPECT_AFTER_HELP)]
     Inspect(InspectArgs),
@@ -127,6 +139,9 @@ pub enum Verb {
         #[command(subcommand)]
         ask: Ask,
     },
+    /// Say what each column of a run's tables is: unit, kind, meaning, what it includes and overlaps.
+    #[command(after_help = columns::AFTER_HELP)]
+    Columns(ColumnsArgs),
     /// Measure how fast this host copies tensors out of mappings, and out of memory.
     #[command(after_help = copy_paths::AFTER_HELP)]
     CopyPaths(copy_paths::CopyPathsArgs),
@@ -215,6 +230,9 @@ pub struct RunArgs {
     /// Say nothing on standard error
     #[arg(long, short)]
     pub quiet: bool,
+    /// Colour in the table at the end; NO_COLOR is heeded
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub color: Color,
     /// Sample page faults with their addresses, one in N minor ones and every major one, and look at each tensor at
     /// each stage: faults.csv, tensors.csv, touched.svg and .png [N where none is given: 64]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "64", value_parser = period)]
@@ -265,11 +283,17 @@ pub struct ReportArgs {
     /// Match these stages instead of the run's own: the name of a bundled stage file, or a path
     #[arg(long, value_name = "NAME|FILE")]
     pub stages: Option<OsString>,
-    /// Write the reports here [default: the run folder; needed with --stages]
-    #[arg(long, value_name = "DIR")]
+    /// Write the reports here [default: the run folder; needed with --stages]; with --format it is the file to write
+    #[arg(long, value_name = "DIR|FILE")]
     pub out: Option<PathBuf>,
+    /// Print the run in this form instead, and make no reports
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Colour in the table; NO_COLOR is heeded
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub color: Color,
     /// Do not print the table
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with = "format")]
     pub quiet: bool,
 }
 
@@ -310,6 +334,7 @@ impl RunArgs {
             then,
             interval: self.interval,
             quiet: self.quiet,
+            color: self.color,
             output_log: !self.no_output_log,
             cgroup: matches!(self.cgroup, CgroupArg::Auto),
             reset_peaks: self.reset_peaks,

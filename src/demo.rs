@@ -11,6 +11,7 @@ use stagemark_fixtures::models::{self, Fill};
 use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
+use crate::report::color::Color;
 
 const PAYLOAD: u64 = 512 << 20;
 const TENSORS: u32 = 32;
@@ -50,6 +51,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         then: Then::Keep,
         interval: Duration::from_millis(20),
         quiet: false,
+        color: Color::Auto,
         output_log: true,
         cgroup: false,
         reset_peaks: false,

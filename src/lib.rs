@@ -13,7 +13,7 @@
 //!                    │   faults, I/O, CPU, waits, pressure         │
 //!                    ├─► watch: log, notify, exit                  │
 //!                    └─► ask: http, tcp, unix, file                ┘
-//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► report: csv | terminal | svg | png | html
+//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► finding ─► report: csv | terminal | svg | png | html | json | md | perfetto
 //! ```
 //!
 //! Everything right of the run folder is pure: the same files give the same reports, byte for byte, whether they are
@@ -27,6 +27,7 @@
 //! |---|---|
 //! | [`metric`] | THE table of metrics: name with unit, kind, meaning, what it includes and overlaps |
 //! | [`clock`] | nanoseconds since start, on `CLOCK_MONOTONIC` |
+//! | [`units`] | exact integers as people read them |
 //! | [`artifact`] | what a model file is: formats, payload ranges, identity; which files a launch is about |
 //! | [`sys`] | every unsafe line of the crate, each with its reason |
 //! | [`event`], [`sample`] | what is seen: things that happen, and values at a time |
@@ -38,6 +39,7 @@
 //! | [`run`] | a run folder: its files, written and read |
 //! | [`stage`] | stage files; events → marks (pure) |
 //! | [`account`] | run → stage table (pure) |
+//! | [`finding`] | stage table → what it says of the launch: rules, each on two kinds of evidence (pure) |
 //! | [`report`] | stage table → csv, terminal, svg, png, html (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
@@ -57,6 +59,7 @@ pub mod copy_paths;
 pub mod demo;
 pub mod doctor;
 pub mod event;
+pub mod finding;
 pub mod host;
 pub mod inspect;
 pub mod launch;
@@ -72,4 +75,5 @@ pub mod stage;
 pub mod sys;
 #[cfg(test)]
 mod testing;
+pub mod units;
 pub mod watch;

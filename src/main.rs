@@ -1,7 +1,7 @@
 //! Dispatch, print the error, exit status.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -74,10 +74,20 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         Verb::Demo(demo) => profile(&demo::prepare(demo.out)?),
         Verb::Report(options) => {
             let stages = options.stages.as_deref();
+            if let Some(format) = options.format {
+                let text = report::format::answer(&options.run, stages, format, options.out.as_deref())?;
+                text.iter().try_for_each(|text| print(text))?;
+                return Ok(0);
+            }
             let text = report::folder::again(&options.run, stages, options.out.as_deref())?;
             if !options.quiet {
-                print(&text)?;
+                let colored = options.color.is_wanted(std::io::stdout().is_terminal());
+                print(&if colored { report::color::painted(&text) } else { text })?;
             }
+            Ok(0)
+        }
+        Verb::Findings(options) => {
+            print(&report::findings::answer(&options.run, options.json)?)?;
             Ok(0)
         }
         Verb::Inspect(options) => {
@@ -93,6 +103,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             let (yes, text) = catalogue::answer(&ask)?;
             print(&text)?;
             Ok(if yes { 0 } else { NO })
+        }
+        Verb::Columns(options) => {
+            print(&report::columns::answer(options.form())?)?;
+            Ok(0)
         }
         Verb::CopyPaths(options) => match options.answer() {
             Ok(text) => print(&text).map(|()| Ok(0))?,

@@ -18,8 +18,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for people.
-    pub fn name(self) -> &'static str {
+    /// In words.
+    pub fn words(self) -> &'static str {
         match self {
             Kind::Gauge => "gauge",
             Kind::MarkGauge => "gauge, at marks",
@@ -38,11 +38,11 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The word for people.
+    /// The word that files and people have for it.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Bytes => "bytes",
-            Unit::Nanoseconds => "nanoseconds",
+            Unit::Nanoseconds => "ns",
             Unit::Count => "count",
         }
     }
@@ -300,16 +300,6 @@ impl<'de> Deserialize<'de> for Metric {
         let name = String::deserialize(deserializer)?;
         Metric::by_name(&name).ok_or_else(|| serde::de::Error::custom(format!("unknown metric `{name}`")))
     }
-}
-
-/// The table for people, as Markdown: the glossary of the columns.
-pub fn markdown() -> String {
-    let mut text = String::from("| column | kind | meaning | includes | overlaps |\n|---|---|---|---|---|\n");
-    for Definition { name, kind, meaning, includes, overlaps, .. } in METRICS {
-        let kind = kind.name();
-        text.push_str(&format!("| `{name}` | {kind} | {meaning} | {includes} | {overlaps} |\n"));
-    }
-    text
 }
 
 /// A value for each metric; `None` is absent, which is not 0.

@@ -177,7 +177,11 @@
   // ---- charts ----
   function lines(panel) {
     return panel.series.map((series) => {
-      if (series.own) return series.own;
+      if (series.own) {
+        const values = new Array(panel.t.length).fill(null);
+        for (const [row, value] of series.own) values[row] = value;
+        return values;
+      }
       if (series.rate) return rates.get(series.rate);
       const parts = series.sum.map((name) => columns.get(name).values);
       const also = series.less ? columns.get(series.less).values : null;

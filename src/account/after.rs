@@ -2,6 +2,8 @@
 
 use super::{StageRow, StageTable};
 use crate::metric::Metric;
+use crate::run::Run;
+use crate::stage::is_over;
 
 /// What is told of: what came into memory, what it took, and what the devices hold.
 pub const AFTER: [Metric; 5] = [
@@ -22,6 +24,13 @@ impl StageTable {
         }
         let difference = i128::from(stop.values.get(metric)?) - i128::from(row.values.get(metric)?);
         i64::try_from(difference).ok()
+    }
+
+    /// The last value known after the stopping event while the launch was there: what stays when loading is over.
+    pub fn steady(&self, run: &Run, metric: Metric) -> Option<u64> {
+        let stop = self.stopping_row()?.at()?;
+        let after = run.samples.iter().rev().take_while(|sample| sample.t > stop);
+        after.filter(|sample| !is_over(sample)).find_map(|sample| sample.values.get(metric))
     }
 }
 

@@ -36,7 +36,7 @@ use crate::stage::Outcome;
 
 pub use after::AFTER;
 pub use host::HostAccount;
-pub use peaks::{Basis, Peak, is_bounded};
+pub use peaks::{Basis, Peak, bases};
 use peaks::{Before, Peaks};
 pub use work::Work;
 

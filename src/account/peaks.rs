@@ -76,6 +76,16 @@ pub struct Peak {
     pub basis: Basis,
 }
 
+/// The bases that a metric's peak can have, the best first; none for what has no peaks.
+pub fn bases(metric: Metric) -> &'static [Basis] {
+    match bounding(metric) {
+        _ if !metric.is_gauge() => &[],
+        None => &[Basis::Sampled],
+        Some(bounding) if bounding.low.is_some() => &[Basis::Kernel, Basis::Bounds, Basis::Sampled],
+        Some(_) => &[Basis::Bounds, Basis::Sampled],
+    }
+}
+
 /// Which columns bound a gauge.
 #[derive(Clone, Copy)]
 struct Bounding {
@@ -121,11 +131,6 @@ fn bounding(metric: Metric) -> Option<Bounding> {
         CgroupAnonBytes | CgroupFileBytes => part(charged),
         _ => return None,
     })
-}
-
-/// Whether a gauge's peak may be known better than by its largest sample.
-pub fn is_bounded(metric: Metric) -> bool {
-    bounding(metric).is_some()
 }
 
 /// The row before: when its mark was, and the index of its sample.

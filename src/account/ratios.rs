@@ -29,6 +29,13 @@ impl std::fmt::Display for Thousandths {
     }
 }
 
+impl serde::Serialize for Thousandths {
+    /// As a bare number.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0 as f64 / 1e3)
+    }
+}
+
 /// A column of `stages.csv` that is a ratio.
 pub struct Ratio {
     /// The column's name.

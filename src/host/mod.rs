@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use cgroup::Cgroups;
+pub use cgroup::{Cgroups, CpuQuota};
 pub use environment::{environment_of, environment_that_matters};
 pub use limits::{Limits, limit_behind};
 pub(crate) use look::list_length;
@@ -136,7 +136,35 @@ pub struct HugePages {
     pub shmem_enabled: Option<String>,
 }
 
+/// The cores that a launch may use, and what sets their number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cores<'a> {
+    Quota(&'a CpuQuota),
+    /// So many: its affinity, or all that are online.
+    Counted(u64),
+}
+
+impl Cores<'_> {
+    /// Their number; of a quota it may be broken.
+    pub fn number(self) -> f64 {
+        match self {
+            Cores::Quota(quota) => quota.cpus(),
+            Cores::Counted(count) => count as f64,
+        }
+    }
+}
+
 impl Host {
+    /// The tighter of affinity and quota.
+    pub fn cores(&self) -> Option<Cores<'_>> {
+        let counted = self.affinity_cpus.or(self.logical_cpus);
+        let quota = self.cgroups.cpu_quota.as_ref();
+        match (quota, counted) {
+            (Some(quota), count) if count.is_none_or(|count| quota.cpus() < count as f64) => Some(Cores::Quota(quota)),
+            (_, count) => count.map(Cores::Counted),
+        }
+    }
+
     /// Looks at this machine; `argv` is the launch command, whose interpreter and packages are looked at too, and
     /// `directory` the one it will run in.
     pub fn look(argv: &[String], directory: &Path) -> Host {

@@ -33,6 +33,7 @@ use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{Whence, isatty, lseek, pipe2};
 
 use super::helpers::Helpers;
+use super::line::LiveLine;
 use super::modes::Modes;
 use super::pump::{self, Ends, Outcome};
 use super::tree::TreeView;
@@ -87,6 +88,8 @@ impl Upstream {
 pub struct Outputs {
     sources: Vec<LogSource>,
     interposed: Vec<Interposed>,
+    /// Whether standard error is interposed, and standard output with it or a file.
+    one_terminal: bool,
     /// What the command gets as its standard output and standard error; `None`: what the profiler has.
     given: [Option<OwnedFd>; 2],
     /// Which processes are the command's: the pumps are not among them.
@@ -167,6 +170,12 @@ impl Outputs {
                     LogSource::Unseen { stream, why: format!("cannot be interposed: {error}") }
                 }
             },
+        };
+        self.one_terminal = match (&source, stream) {
+            (LogSource::Pipe { .. }, Stream::Both) => true,
+            (LogSource::File { .. }, Stream::Stdout) => true,
+            (LogSource::Pipe { .. }, Stream::Stderr) => self.one_terminal,
+            _ => false,
         };
         self.sources.push(source);
     }
@@ -322,6 +331,18 @@ impl Outputs {
     pub(super) fn terminal(&self) -> Option<BorrowedFd<'_>> {
         let stream = self.interposed.iter().find(|stream| stream.terminal)?;
         Some(stream.ends.as_ref()?.destination.as_fd())
+    }
+
+    /// A line on the terminal while the command prints nothing; `None` where both of its streams do not go to one terminal,
+    /// through one pump, unless standard output is a file.
+    pub fn live_line(&self) -> Option<LiveLine> {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let [stream] = &self.interposed[..] else { return None };
+        if !stream.terminal || !self.one_terminal || is_dumb {
+            return None;
+        }
+        let ends = stream.ends.as_ref()?;
+        LiveLine::of(ends.destination.as_fd(), ends.page.as_fd()).ok()
     }
 
     /// Waits until all that the command printed so far has been passed on, or `limit` is over; says whether it has.

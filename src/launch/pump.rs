@@ -19,6 +19,7 @@ use nix::fcntl::{OFlag, SpliceFFlags, splice, tee};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{pipe2, read, write};
 
+use super::line;
 use crate::event::Pid;
 use crate::sys::process::{SharedPage, adopt, close_all_but, detach, pipe_content};
 
@@ -49,6 +50,7 @@ mod slot {
     pub const LOST: usize = 2;
     /// 1 from before bytes leave the source until the log has its copy of them, or is not to have one.
     pub const UNLOGGED: usize = 3;
+    // The next one is `line`'s.
 }
 
 /// Why a pump stopped.
@@ -287,6 +289,7 @@ impl Pump<'_> {
     /// Passes on what the relay holds, first to the log, then to the destination. At least one byte.
     fn pass(&mut self, relay: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Outcome> {
         self.set_busy(true);
+        line::make_room(self.page.slot(line::SLOT), destination);
         let held = pipe_content(relay).max(1);
         let (held_then, copied_then) = unpack(self.page.slot(slot::LOGGED).load(SeqCst));
         // What has left the relay since was copied too; the log is ahead by the rest.

@@ -24,6 +24,7 @@ mod faults;
 mod folder;
 mod kernel;
 mod lacking;
+mod live;
 mod look;
 mod options;
 mod pace;

@@ -12,6 +12,7 @@ use crate::event::text_of;
 use crate::host::limit_behind;
 use crate::launch::StartError;
 use crate::probe::stream::Choice;
+use crate::report::color::Color;
 use crate::stage::asked::Work;
 use crate::stage::file::hint;
 use crate::stage::{StageError, StageFile};
@@ -37,6 +38,8 @@ pub struct Options {
     pub then: Then,
     pub interval: Duration,
     pub quiet: bool,
+    /// Whether the table at the end has colour.
+    pub color: Color,
     pub output_log: bool,
     /// Whether the launch is put into a control group of its own, where one can be had.
     pub cgroup: bool,

@@ -26,6 +26,7 @@ use super::death::DeathWatch;
 use super::faults;
 use super::folder::Folder;
 use super::kernel::{self, Kernel};
+use super::live::Live;
 use super::look::Probes;
 use super::options::{Options, ProfileError};
 use super::recorder::{Recorded, Recorder, Setup};
@@ -258,6 +259,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
     let faults = faults.map(|prepared| prepared.start(clock, artifacts.clone(), discover));
     let asking = Asking::new(clock, secrets, options.repeat_response, sender.clone());
+    let live = if options.quiet { None } else { outputs.live_line() };
+    let live = live.and_then(|line| Live::begin(line, clock));
     let recorder = Recorder::new(Setup {
         clock,
         asking: asking.clone(),
@@ -290,12 +293,14 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         then: options.then,
         control: control.clone(),
         deaths,
+        board: live.as_ref().map(Live::board),
         reset_peaks: options.reset_peaks,
     });
     let recording = std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run());
     let recording = recording.map_err(|error| format!("its thread cannot be had: {error}{}", limit_behind(&error)));
 
     let ended = launch::supervise(&started, &mut outputs, &finals, &control, &sender);
+    live.into_iter().for_each(Live::finish);
     outputs.drain(DRAIN);
     if let Ok(ended) = &ended {
         exit_on_abort(ended.status());
@@ -322,7 +327,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let exit = recorded.as_ref().ok().and_then(|recorded| recorded.meta.exit.as_ref());
     let stopped = exit.is_some_and(|exit| exit.stopped);
     // A mistake in the reports must not cost the command its exit status; the panic has been printed.
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet)));
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| tell(recorded, options.quiet, options.color)));
     match ended {
         Ok(_) if stopped => Ok(0),
         Ok(ended) => Ok(ended.status()),

@@ -19,6 +19,7 @@ use super::faults::FaultLog;
 use super::folder::Folder;
 use super::kernel::Kernel;
 use super::lacking;
+use super::live::Board;
 use super::look::{Closeness, Probes};
 use super::options::Then;
 use super::pace::Pace;
@@ -95,6 +96,8 @@ pub struct Recorder {
     until: Option<String>,
     then: Then,
     control: Control,
+    /// The live line's figures, where there is one.
+    board: Option<Board>,
     reset_peaks: bool,
     absence: Absence,
     deaths: DeathWatch,
@@ -143,6 +146,7 @@ pub struct Setup {
     pub then: Then,
     pub control: Control,
     pub deaths: DeathWatch,
+    pub board: Option<Board>,
     /// Whether high-water marks are reset at each stage.
     pub reset_peaks: bool,
 }
@@ -173,6 +177,7 @@ impl Recorder {
             then,
             control,
             deaths,
+            board,
             reset_peaks,
         } = setup;
         Recorder {
@@ -195,6 +200,7 @@ impl Recorder {
             until,
             then,
             control,
+            board,
             reset_peaks,
             absence: Absence::default(),
             deaths,
@@ -624,6 +630,9 @@ impl Recorder {
                     mark.sampled = Some(if is_end { taken } else { self.beside(event.at, taken) });
                 }
                 self.write(&event);
+                if let (What::Mark(mark), Some(board)) = (&event.what, &self.board) {
+                    board.stage(&mark.stage);
+                }
                 if let What::Mark(mark) = event.what
                     && Some(&mark.stage) == self.meta.until.as_ref()
                 {
@@ -723,6 +732,7 @@ impl Recorder {
         let sample = Sample { t, late_ns, cost_ns: look.ended.since(look.began), values: look.values };
         if !stage::is_over(&sample) {
             self.last_alive = Some(t);
+            self.board.iter().for_each(|board| board.sample(&sample.values));
         }
         if let Some(folder) = &mut self.folder {
             folder.sample(&sample);

@@ -1,13 +1,14 @@
 //! The end of a run: reports made from its folder, and the table for whoever launched it.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use super::recorder::Recorded;
 use crate::event::text_of;
 use crate::report;
+use crate::report::color::Color;
 
 /// Makes the reports and tells the user, on standard error: the command's own output is not ours to add to.
-pub fn tell(recorded: Result<Recorded, String>, quiet: bool) {
+pub fn tell(recorded: Result<Recorded, String>, quiet: bool, color: Color) {
     let mut told = String::new();
     let mut say = |text: &str| told.push_str(&format!("stagemark: {text}\n"));
     match recorded {
@@ -32,7 +33,9 @@ pub fn tell(recorded: Result<Recorded, String>, quiet: bool) {
                         say(&format!("a report could not be written: {}", named(&error)));
                     }
                     losses.iter().for_each(|loss| say(loss));
-                    told.push_str(&report::terminal::text(&run, &table));
+                    let table = report::terminal::text(&run, &table);
+                    let colored = color.is_wanted(std::io::stderr().is_terminal());
+                    told.push_str(&if colored { report::color::painted(&table) } else { table });
                 }
                 Err(error) => {
                     losses.iter().for_each(|loss| say(loss));

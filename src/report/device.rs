@@ -5,7 +5,6 @@ use crate::clock::At;
 use crate::metric::Metric;
 use crate::probe::device::Basis;
 use crate::run::Run;
-use crate::stage::is_over;
 
 use super::terminal::{ABSENT, Page};
 use super::text::{elide, padded, plain};
@@ -98,13 +97,6 @@ pub(super) fn best(row: &StageRow) -> Option<(Metric, &'static str)> {
     words.into_iter().find(|(metric, _)| row.values.get(*metric).is_some())
 }
 
-/// The last value known after the stopping event while the launch was there.
-pub(super) fn steady(run: &Run, table: &StageTable, metric: Metric) -> Option<u64> {
-    let stop = table.stopping_row()?.at()?;
-    let after = run.samples.iter().rev().take_while(|sample| sample.t > stop);
-    after.filter(|sample| !is_over(sample)).find_map(|sample| sample.values.get(metric))
-}
-
 fn peak(page: &mut Page, run: &Run, table: &StageTable) {
     let Some(last) = table.last_stage_reached() else { return };
     let Some((metric, what)) = best(last) else { return };
@@ -114,7 +106,7 @@ fn peak(page: &mut Page, run: &Run, table: &StageTable) {
     let every = every.map(|every| format!(", a reading every {every}")).unwrap_or_default();
     let mut text =
         format!("Largest sample of {what} up to {}: {}{every}", plain(&last.outcome.stage), units::bytes(low));
-    match steady(run, table, metric) {
+    match table.steady(run, metric) {
         Some(steady) if steady < low => text.push_str(&format!(
             "; steady after it {}, so that loading took {} more for a while",
             units::bytes(steady),

@@ -13,7 +13,15 @@ use crate::stage::{self, StageFile};
 
 /// Loads a run and makes its table.
 pub fn load(folder: &Path) -> anyhow::Result<(Run, StageTable)> {
-    let run = Run::load(folder)?;
+    load_with(folder, None)
+}
+
+/// The same with other stages than the run's own, matched in what was recorded.
+pub fn load_with(folder: &Path, stages: Option<&OsStr>) -> anyhow::Result<(Run, StageTable)> {
+    let mut run = Run::load(folder)?;
+    if let Some(stages) = stages {
+        rematch(&mut run, StageFile::load(stages)?)?;
+    }
     let table = StageTable::of(&run);
     Ok((run, table))
 }
@@ -52,14 +60,11 @@ pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()>
 ///
 /// Other stages go into a folder of their own, so that a run's own reports stay what they are.
 pub fn again(folder: &Path, stages: Option<&OsStr>, out: Option<&Path>) -> anyhow::Result<String> {
-    let mut run = Run::load(folder)?;
-    if let Some(stages) = stages {
+    if stages.is_some() {
         let out = out.context("--stages needs --out DIR: the run's own reports stay as they are")?;
         anyhow::ensure!(!same_place(folder, out), "--out {} is the run folder itself", text_of(out));
-        let file = StageFile::load(stages)?;
-        rematch(&mut run, file)?;
     }
-    let table = StageTable::of(&run);
+    let (run, table) = load_with(folder, stages)?;
     match out {
         None => {
             write(&run, &table, folder).context("the reports could not be written; --out DIR puts them elsewhere")?
@@ -73,11 +78,11 @@ pub fn again(folder: &Path, stages: Option<&OsStr>, out: Option<&Path>) -> anyho
         }
     }
     // The paths that the table ends with are those of the reports that were just made.
-    run.folder = std::path::absolute(out.unwrap_or(folder))?;
-    Ok(terminal::text(&run, &table))
+    Ok(terminal::text_in(&run, &table, &std::path::absolute(out.unwrap_or(folder))?))
 }
 
-fn same_place(one: &Path, other: &Path) -> bool {
+/// Whether two names are of one thing that is there.
+pub(super) fn same_place(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 

@@ -1,20 +1,28 @@
-//! Stage table → what people read. Pure: the same run gives the same bytes.
+//! Stage table → what people and other programs read. Pure: the same run gives the same bytes.
 
 mod account;
+pub mod color;
+pub mod columns;
 pub mod copy_paths;
 pub mod csv;
 mod death;
 mod device;
 mod eviction;
 mod faults;
+pub mod findings;
 pub mod folder;
+pub mod format;
 pub mod html;
+pub mod json;
+pub mod markdown;
 pub mod peak;
+pub mod perfetto;
 pub mod plot;
 mod sources;
 pub mod tensors;
 pub mod terminal;
 pub mod text;
-pub mod units;
 mod words;
 mod work;
+
+pub use crate::units;

@@ -1,13 +1,16 @@
 //! The stage table for a terminal: 80 columns, no colours, nothing that the launch printed or named can move the
 //! cursor.
 
+use std::path::Path;
+
 use crate::account::{StageRow, StageTable, reason_of_absence};
 use crate::clock::At;
+use crate::finding;
 use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{account, death, device, eviction, faults, units, words, work};
+use super::{account, death, device, eviction, faults, findings, units, words, work};
 
 pub(super) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -53,18 +56,25 @@ fn bytes(row: &StageRow, metric: Metric) -> Option<String> {
     row.values.get(metric).map(units::bytes)
 }
 
-fn faults(row: &StageRow) -> Option<String> {
+/// Minor and major page faults since the stage before.
+pub(super) fn faults(row: &StageRow) -> Option<String> {
     let (minor, major) = (row.deltas.get(Metric::MinorFaults)?, row.deltas.get(Metric::MajorFaults)?);
     minor.checked_add(major).map(units::count)
 }
 
 /// Seconds to the millisecond, as far as the column has room for it.
-fn seconds(at: At) -> String {
+pub(super) fn seconds(at: At) -> String {
     if at.seconds().abs() < 1e4 { format!("{:.3}", at.seconds()) } else { format!("{:.0}", at.seconds()) }
 }
 
-/// The table, what it says in words, the profiler's own cost, and warnings.
+/// The table, what it says in words, the profiler's own cost, and warnings. The paths that it ends with are in the run's
+/// folder.
 pub fn text(run: &Run, table: &StageTable) -> String {
+    text_in(run, table, &run.folder)
+}
+
+/// The same of reports that were made in another folder.
+pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     let mut page = Page::default();
     death::section(&mut page, run);
     table_of_stages(&mut page, table);
@@ -74,6 +84,7 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
     eviction::sentences(run, table).iter().for_each(|sentence| page.line(sentence));
+    findings::section(&mut page, &run.folder, &finding::findings(run, table));
     account::section(&mut page, run, table);
     device::section(&mut page, run, table);
     absences(&mut page, run, table);
@@ -94,10 +105,10 @@ pub fn text(run: &Run, table: &StageTable) -> String {
     }
     page.blank();
     // Paths are not broken, so that they can be copied.
-    page.raw(&format!("run       {}", plain(&run.folder.display().to_string())));
-    page.raw(&format!("timeline  {}", plain(&run.folder.join("timeline.svg").display().to_string())));
+    page.raw(&format!("run       {}", plain(&folder.display().to_string())));
+    page.raw(&format!("timeline  {}", plain(&folder.join("timeline.svg").display().to_string())));
     if run.tensors.is_some() {
-        page.raw(&format!("touched   {}", plain(&run.folder.join("touched.svg").display().to_string())));
+        page.raw(&format!("touched   {}", plain(&folder.join("touched.svg").display().to_string())));
     }
     page.text()
 }
@@ -111,8 +122,8 @@ pub(super) struct Page {
 enum Written {
     /// A line as it is.
     Raw(String),
-    /// A paragraph, not yet broken into lines.
-    Paragraph(String),
+    /// A paragraph, not yet broken into lines, and by how many columns it is indented.
+    Paragraph(usize, String),
 }
 
 impl Page {
@@ -123,22 +134,28 @@ impl Page {
 
     /// A paragraph, its further lines indented.
     pub(super) fn line(&mut self, text: &str) {
-        self.parts.push(Written::Paragraph(text.to_owned()));
+        self.indented(0, text);
+    }
+
+    /// The same, all of it indented by so many columns.
+    pub(super) fn indented(&mut self, by: usize, text: &str) {
+        self.parts.push(Written::Paragraph(by, text.to_owned()));
     }
 
     pub(super) fn blank(&mut self) {
         self.raw("");
     }
 
-    /// The lines, paragraphs broken.
-    pub(super) fn text(&self) -> String {
+    /// All of it, paragraphs broken.
+    pub(super) fn text(self) -> String {
         let mut text = String::new();
-        for part in &self.parts {
+        for part in self.parts {
             match part {
                 Written::Raw(line) => text.push_str(&format!("{line}\n")),
-                Written::Paragraph(paragraph) => {
-                    for (index, line) in wrap(paragraph, WIDTH - 2).into_iter().enumerate() {
-                        text.push_str(&format!("{}{}\n", if index == 0 { "" } else { "  " }, line.trim_end()));
+                Written::Paragraph(by, paragraph) => {
+                    for (index, line) in wrap(&paragraph, WIDTH - 2 - by).into_iter().enumerate() {
+                        let by = if index == 0 { by } else { by + 2 };
+                        text.push_str(&format!("{}\n", format!("{}{line}", " ".repeat(by)).trim_end()));
                     }
                 }
             }
@@ -149,7 +166,7 @@ impl Page {
     /// Its paragraphs alone, for a report that has its own tables.
     pub(super) fn paragraphs(self) -> Vec<String> {
         let paragraph = |part| match part {
-            Written::Paragraph(text) => Some(text),
+            Written::Paragraph(_, text) => Some(text),
             Written::Raw(_) => None,
         };
         self.parts.into_iter().filter_map(paragraph).collect()

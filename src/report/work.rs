@@ -4,6 +4,7 @@
 use crate::account::ratios::{self, Thousandths};
 use crate::account::source::{Behind, DataFrom, Verdict};
 use crate::account::{StageRow, StageTable};
+use crate::host::Cores;
 use crate::metric::Metric;
 use crate::run::Run;
 
@@ -140,16 +141,15 @@ fn data(verdict: Option<&Verdict>, read: Option<u64>, behind: &Behind) -> String
 /// The cores that the launch may use: how many, and by what.
 fn cores(run: &Run) -> Option<(String, String)> {
     let host = &run.meta.host;
-    let by_affinity = host.affinity_cpus.or(host.logical_cpus);
-    let quota = host.cgroups.cpu_quota.as_ref().map(|quota| (quota.cpus(), &quota.file));
-    if let Some((cpus, file)) = quota
-        && by_affinity.is_none_or(|count| cpus < count as f64)
-    {
-        let shown = if cpus.fract() == 0.0 { format!("{cpus:.0}") } else { format!("{cpus:.1}") };
-        let why = format!("Cores are those of the launch: {shown}, by the quota of {}.", plain(file));
-        return Some((shown, why));
-    }
-    let count = by_affinity?;
+    let count = match host.cores()? {
+        Cores::Quota(quota) => {
+            let cpus = quota.cpus();
+            let shown = if cpus.fract() == 0.0 { format!("{cpus:.0}") } else { format!("{cpus:.1}") };
+            let why = format!("Cores are those of the launch: {shown}, by the quota of {}.", plain(&quota.file));
+            return Some((shown, why));
+        }
+        Cores::Counted(count) => count,
+    };
     let why = match (&host.affinity, host.logical_cpus) {
         (Some(list), Some(all)) if all != count => {
             format!("Cores are those of the launch: {count} of the host's {all}, by its affinity ({}).", plain(list))

@@ -8,9 +8,10 @@ pub mod faults;
 pub mod meta;
 pub mod peaks;
 pub mod rows;
+pub mod silence;
 pub mod sources;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -141,17 +142,21 @@ impl Run {
     }
 }
 
-/// The bytes of a regular file. Anything else that has the name of one of a folder's files may have no end, or no
-/// beginning.
+/// The bytes of a regular file.
 pub fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A regular file. Anything else that has the name of one of a folder's files may have no end, or no beginning.
+fn open_file(path: &Path) -> std::io::Result<File> {
     // A pipe that nobody writes to is opened without waiting.
-    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::other("is not a regular file"));
     }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(file)
 }
 
 /// Replaces a file by these bytes, whole or not at all.

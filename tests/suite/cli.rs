@@ -30,7 +30,7 @@ fn bytes(bytes: &[u8]) -> OsString {
 #[test]
 fn help_says_what_the_statuses_are() {
     let folder = folder();
-    for verb in ["run", "demo", "report", "inspect", "doctor", "stages", "mark"] {
+    for verb in ["run", "demo", "report", "findings", "inspect", "doctor", "stages", "columns", "mark"] {
         let output = in_folder(folder.path(), &[verb, "--help"]);
         assert_eq!(status(&output), 0);
         let help = String::from_utf8(output.stdout).unwrap();

@@ -235,7 +235,7 @@ fn a_device_has_a_panel_and_none_has_none() {
     let panel = &data(&made)["panels"][1];
     assert_eq!(panel["title"], "Device memory in use, each device");
     assert_eq!(panel["t"], serde_json::json!([10_000_000, 10_000_000, 10_000_000]));
-    assert_eq!(panel["series"][0]["own"], serde_json::json!([1u64 << 30, null, 3u64 << 30]));
+    assert_eq!(panel["series"][0]["own"], serde_json::json!([[0, 1u64 << 30], [2, 3u64 << 30]]));
     assert!(made.contains("<th scope=\"row\">device 1 (&lt;card&gt;)</th>"));
 }
 

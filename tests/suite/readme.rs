@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stagemark::metric;
+use stagemark::report::columns;
 
 /// What stands between `<!-- NAME -->` and `<!-- /NAME -->`.
 fn part<'a>(text: &'a str, name: &str) -> &'a str {
@@ -24,7 +24,7 @@ fn assert_part(file: &str, name: &str, wanted: &str) {
 
 #[test]
 fn columns_and_example_are_the_programs_own() {
-    assert_part("reports/columns.md", "columns", &metric::markdown());
+    assert_part("reports/columns.md", "columns", &columns::markdown());
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/example/table.txt");
     let table = std::fs::read_to_string(example).unwrap();
     assert_part("README.md", "example", &format!("```text\n{}\n```\n", table.trim_end()));

@@ -24,12 +24,12 @@ use crate::stage::is_over;
 /// Up to so many samples are all kept.
 const WHOLE: usize = 4_000;
 /// More are put into so many parts of equally many…
-const PARTS: usize = 700;
+const PARTS: usize = 600;
 /// … or half as many as long as more than this would be kept.
 const MOST: usize = WHOLE;
 /// So many devices are drawn, and so many changes of each.
 const DEVICES: usize = 16;
-const CHANGES: usize = 2_000;
+const CHANGES: usize = 900;
 /// So many stretches without a value are shown.
 const GAPS: usize = 200;
 
@@ -137,9 +137,9 @@ struct Series {
     less: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<&'static str>,
-    /// Of a panel with times of its own.
+    /// Of a panel with times of its own: rows of it, and values there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    own: Vec<Option<u64>>,
+    own: Vec<(usize, u64)>,
     looks: Looks,
     path: Path,
     colour: &'static str,
@@ -511,12 +511,8 @@ fn devices(run: &Run, samples: &[Sample], used: bool, launch: bool) -> Option<Pa
     times.sort_unstable();
     times.dedup();
     for ((index, changes), colour) in shown.iter().zip(changes).zip(COLOURS.iter().cycle()) {
-        let mut own = vec![None; times.len()];
-        for (at, value) in changes {
-            if let Ok(place) = times.binary_search(&at) {
-                own[place] = Some(value);
-            }
-        }
+        let row = |(at, value)| times.binary_search(&at).ok().map(|row| (row, value));
+        let own = changes.into_iter().filter_map(row).collect();
         let label = plain(&devices[*index].label(*index));
         panel.series.push(Series {
             own,

@@ -1,23 +1,18 @@
 //! The glossary: the table of metrics, as it is.
 
 use super::markup::{Cell, Html, Table};
-use crate::account::is_bounded;
+use crate::account::bases;
 use crate::metric::{ALL, Metric};
 
 /// Each column with its meaning.
 pub fn table() -> Html {
-    let head = ["column", "unit", "kind", "meaning", "includes", "overlaps", "peak's basis"];
+    let head = ["column", "unit", "kind", "meaning", "includes", "overlaps", "basis of its peaks"];
     let mut table = Table::new(Some("glossary"), head.map(Cell::text).to_vec());
     let line = |metric: &Metric| {
         let row = metric.definition();
-        let basis = match (metric.is_gauge(), is_bounded(*metric)) {
-            (true, true) => "kernel, bounds or sampled",
-            (true, false) => "sampled",
-            (false, _) => "",
-        };
-        [row.name, row.unit.name(), row.kind.name(), row.meaning, row.includes, row.overlaps, basis]
-            .map(Cell::text)
-            .to_vec()
+        let basis = bases(*metric).iter().map(|basis| basis.name()).collect::<Vec<_>>().join(", ");
+        let texts = [row.name, row.unit.name(), row.kind.words(), row.meaning, row.includes, row.overlaps, &basis];
+        texts.map(Cell::text).to_vec()
     };
     table.group("", ALL.iter().map(line).collect());
     let mut html = Html::default();

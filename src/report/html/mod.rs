@@ -13,6 +13,7 @@
 mod accounts;
 mod chart;
 mod files;
+mod findings;
 mod first;
 mod glossary;
 mod known;
@@ -70,6 +71,7 @@ fn body(run: &Run, table: &StageTable, pictures: Pictures) -> Html {
     page.piece(&first::screen(run, table));
     page.raw("<main>\n");
     said(&mut page, "summary", "In words", &first::sentences(run, table));
+    section(&mut page, "findings", "Findings", &findings::told(run, table));
     section(&mut page, "timeline", "Timeline", &timeline(run, pictures));
     said(&mut page, "work", "What the time went to", &super::work::lines(run, table));
     section(&mut page, "stages", "Every figure at every stage", &stages::table(run, table));

@@ -1,4 +1,4 @@
-//! Exact integers as people read them: three significant digits and a unit. For reports only; files keep the integers.
+//! Exact integers as people read them: three significant digits and a unit. For what people read only; files keep the integers.
 
 use crate::clock::At;
 
