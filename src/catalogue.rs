@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -11,8 +11,9 @@ use crate::cli::Ask;
 use crate::event::text_of;
 use crate::report::text::{columns, padded, plain, wrap};
 use crate::run;
+use crate::stage::file::Files;
 use crate::stage::trial::{Found, Hit, Trial, TrialError, Tried};
-use crate::stage::{Definition, StageError, StageFile};
+use crate::stage::{Definition, StageErrors, StageFile};
 
 /// Columns of what is printed for people.
 const WIDTH: usize = 100;
@@ -25,19 +26,20 @@ pub fn answer(ask: &Ask) -> anyhow::Result<(bool, String)> {
     match ask {
         Ask::List => Ok((true, list(&StageFile::embedded()))),
         Ask::Show { name } => Ok((true, StageFile::embedded_text(name)?.to_owned())),
-        Ask::Check { file } => match StageFile::load_for(file, "") {
+        Ask::Check { file } => match StageFile::load_for(file, "", Files::Look) {
             Ok(stages) => Ok((true, checked(&text_of(file), &stages))),
-            Err(error) => match error.downcast::<StageError>() {
-                Ok(error) => Ok((false, format!("{}\n", plain(&error.to_string())))),
+            Err(error) => match error.downcast::<StageErrors>() {
+                Ok(errors) => Ok((false, errors.to_string().lines().map(|line| plain(line) + "\n").collect())),
                 Err(error) => Err(error),
             },
         },
         Ask::Try { stages, log, argv } => {
-            let stages = StageFile::load_for(stages, "")?;
+            let stages = StageFile::load_for(stages, "", Files::Leave)?;
             let argv: Vec<String> = argv.iter().map(text_of).collect();
             let tried = try_log(Trial::new(stages.clone(), &argv), log)?;
             let matched = tried.1.iter().any(|tried| matches!(tried.found, Found::Matched { .. }));
-            Ok((matched, trial(&stages.name, &text_of(log), tried.0, &tried.1)))
+            let by_default = (!argv.is_empty()).then(|| fits_not(&stages, &argv)).flatten().unwrap_or_default();
+            Ok((matched, trial(&stages.name, &text_of(log), tried.0, &tried.1) + &by_default))
         }
     }
 }
@@ -109,16 +111,51 @@ fn row(name: &str, width: usize, text: &str) -> String {
     all
 }
 
+/// That a command is none of a stage file's, which takes no variable from it.
+fn fits_not(stages: &StageFile, argv: &[String]) -> Option<String> {
+    if stages.argv.is_empty() || stages.fits(argv) {
+        return None;
+    }
+    let phrases = stages.argv.iter().map(|phrase| format!("`{phrase}`")).collect::<Vec<_>>().join(", ");
+    let vars: Vec<String> =
+        stages.vars.iter().map(|(name, variable)| format!("{name} = {}", variable.default)).collect();
+    let by_default = if vars.is_empty() {
+        String::new()
+    } else {
+        format!(", and variables have their defaults: {}", vars.join(", "))
+    };
+    let text = format!("the command fits none of the file's `argv` ({phrases}){by_default}");
+    Some(wrap(&plain(&text), WIDTH).iter().map(|line| format!("{line}\n")).collect())
+}
+
 /// Feeds a log to a stage file; how many lines it has, and what became of each stage.
 fn try_log(mut trial: Trial, log: &Path) -> anyhow::Result<(u64, Vec<Tried>)> {
     if log == Path::new("-") {
         feed(&mut trial, std::io::stdin().lock(), "-")?;
     } else {
-        let path = if log.is_dir() { log.join(run::OUTPUT) } else { log.to_owned() };
+        let path = if log.is_dir() { kept_output(log)? } else { log.to_owned() };
         let file = File::open(&path).with_context(|| text_of(&path))?;
         feed(&mut trial, file, &text_of(&path))?;
     }
     Ok((trial.lines(), trial.found()))
+}
+
+/// What a run folder keeps of what its command printed.
+fn kept_output(folder: &Path) -> anyhow::Result<PathBuf> {
+    let (path, shown) = (folder.join(run::OUTPUT), text_of(folder));
+    if path.exists() {
+        return Ok(path);
+    }
+    anyhow::ensure!(
+        folder.join(run::META).exists(),
+        "{shown}: a folder, and not a run folder: expected a log or a run"
+    );
+    anyhow::bail!(
+        "{shown}: the run has no {}: what its command printed was not kept (--no-output-log), or the file was taken \
+         away; launch it again without --no-output-log, or give a log that was \
+         saved otherwise",
+        run::OUTPUT
+    );
 }
 
 fn feed(trial: &mut Trial, log: impl Read, shown: &str) -> anyhow::Result<()> {

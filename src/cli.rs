@@ -16,7 +16,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::event::text_of;
-use crate::probe::device::Place;
+use crate::probe::device::{Place, cuda};
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::report::color::Color;
@@ -251,6 +251,13 @@ pub struct RunArgs {
     /// NVIDIA's management library [default: libnvidia-ml.so.1, as the loader finds it]
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub nvidia_ml: Option<PathBuf>,
+    /// Ask the CUDA driver for the memory of devices of which NVML does not tell (boards whose device has the host's
+    /// memory): takes a context on each, in a process beside the launch, whose own cost is measured and shown
+    #[arg(long, hide_short_help = true)]
+    pub cuda_memory: bool,
+    /// The CUDA driver's library [default: libcuda.so.1, as the loader finds it]
+    #[arg(long, value_name = "PATH", requires = "cuda_memory", hide_short_help = true)]
+    pub cuda_library: Option<PathBuf>,
     /// The launch command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
@@ -339,7 +346,7 @@ impl RunArgs {
             cgroup: matches!(self.cgroup, CgroupArg::Auto),
             reset_peaks: self.reset_peaks,
             faults: self.faults,
-            devices: Place::of(self.nvidia_ml),
+            devices: Place::of(self.nvidia_ml, self.cuda_memory.then_some(cuda::Wanted { library: self.cuda_library })),
             header_env: self.header_env,
             workload: self.workload.as_deref().map(|path| workload(path, self.concurrency.into())).transpose()?,
             repeat_response: self.repeat_response.into(),

@@ -109,6 +109,10 @@ pub struct Probe {
     /// The size of a response's body, as far as it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// The body was not read to its end, as the rest could not change whether it is accepted; then the event's time is that
+    /// of the last byte that was read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
     /// Attempts with this very outcome between the row before and this one, which have none of their own.
     #[serde(default)]
     pub without_row: u64,
@@ -193,6 +197,9 @@ pub enum What {
     },
     /// The high-water marks of the processes were reset, for the stretch that begins here.
     PeaksReset {},
+    /// Whether the launch used a device, as all that was read of them shows together: told at the end, where there are
+    /// devices that it might have used. `used` is absent where that is not known.
+    DeviceUse { used: Option<bool>, reason: String },
     /// The user should know.
     Warning { text: String },
     /// The launched command ended (wait(2)).

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stagemark::cli::{Cli, Verb};
+use stagemark::probe::device::cuda;
 use stagemark::run::RunError;
 use stagemark::stage::trial::TrialError;
 use stagemark::{catalogue, copy_paths, demo, doctor, inspect, launch, record, report, watch};
@@ -24,9 +25,11 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let verb = arguments.next();
     match verb.as_deref().and_then(OsStr::to_str) {
-        // The verbs that are not for people: the launch's own small processes, and the bundled reference loader.
+        // The verbs that are not for people: the launch's own small processes, the one that asks the
+        // CUDA driver, a rank of copy-paths, and the bundled reference loader.
         Some(launch::pump::NAME) => return launch::pump::main(arguments),
         Some(launch::witness::NAME) => return launch::witness::main(arguments),
+        Some(cuda::process::NAME) => return cuda::process::main(arguments),
         Some(copy_paths::rank::NAME) => return copy_paths::rank::main(arguments),
         Some("reference-loader") => return stagemark_fixtures::loader::main(arguments),
         _ => {}

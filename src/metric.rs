@@ -121,7 +121,7 @@ metrics! {
     PageTableBytes Gauge Bytes "page_table_bytes" {
         "Page tables, summed over processes (status, VmPTE).", "", "" }
     DeviceUsedBytes Gauge Bytes "device_used_bytes" {
-        "Memory in use on the devices that the launch may use (NVML; amdgpu's mem_info_vram_used).", "other users of the devices", "device_launch_bytes; of unified-memory boards, host memory" }
+        "Memory in use on the devices that the launch may use (NVML; amdgpu's mem_info_vram_used; with --cuda-memory CUDA's cuMemGetInfo).", "other users of the devices; with --cuda-memory stagemark's own context", "device_launch_bytes; of unified-memory boards, host memory" }
     DeviceLaunchBytes Gauge Bytes "device_launch_bytes" {
         "This launch's share of device memory: by the driver's list of processes, the processes' own DRM clients or KFD; where none of them can be told, device_rise_bytes (`launch_basis` in run.json says which).", "where it is the rise, other users of the devices", "device_used_bytes" }
     MinorFaults Counter Count "minor_faults" {

@@ -58,6 +58,11 @@ pub fn count(count: u64) -> String {
     }
 }
 
+/// A count of things, by their name in the singular: `1 page fault`, `974 page faults`.
+pub fn counted(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A time since start.
 pub fn time(at: At) -> String {
     if at.0 < 0 { format!("-{}", duration(at.0.unsigned_abs())) } else { duration(at.0.unsigned_abs()) }
@@ -79,6 +84,14 @@ pub fn duration(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!(
+            [0, 1, 974].map(|number| counted(number, "page fault")),
+            ["0 page faults", "1 page fault", "974 page faults"]
+        );
+    }
 
     #[test]
     fn bytes_keep_three_digits() {

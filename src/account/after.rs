@@ -26,9 +26,14 @@ impl StageTable {
         i64::try_from(difference).ok()
     }
 
-    /// The last value known after the stopping event while the launch was there: what stays when loading is over.
+    /// What stays when loading is over: of device memory the level that stood longest after the stopping event, of all else
+    /// the last value known while the launch was there.
     pub fn steady(&self, run: &Run, metric: Metric) -> Option<u64> {
-        let stop = self.stopping_row()?.at()?;
+        let row = self.stopping_row()?;
+        if let Some(level) = row.steady.level(metric) {
+            return Some(level);
+        }
+        let stop = row.at()?;
         let after = run.samples.iter().rev().take_while(|sample| sample.t > stop);
         after.filter(|sample| !is_over(sample)).find_map(|sample| sample.values.get(metric))
     }

@@ -24,6 +24,7 @@ pub mod host;
 mod peaks;
 pub mod ratios;
 pub mod source;
+mod steady;
 pub mod unaccounted;
 mod work;
 
@@ -31,13 +32,15 @@ use crate::clock::At;
 use crate::event::What;
 use crate::metric::{self, Metric, Values};
 use crate::run::Run;
+use crate::run::meta::Exit;
 use crate::sample::Sample;
-use crate::stage::Outcome;
+use crate::stage::{Beside, Outcome};
 
 pub use after::AFTER;
 pub use host::HostAccount;
 pub use peaks::{Basis, Peak, bases};
 use peaks::{Before, Peaks};
+pub use steady::{STEADY, Steady};
 pub use work::Work;
 
 /// One row: a stage, and everything at it.
@@ -59,6 +62,8 @@ pub struct StageRow {
     pub work: Work,
     /// What the launch holds of the host's memory.
     pub host: HostAccount,
+    /// Of the stopping event: what stood after it.
+    pub steady: Steady,
 }
 
 impl StageRow {
@@ -74,6 +79,7 @@ impl StageRow {
             span_peaks: Vec::new(),
             work: Work::default(),
             host: HostAccount::default(),
+            steady: Steady::default(),
         }
     }
 
@@ -111,7 +117,9 @@ pub struct StageTable {
 impl StageTable {
     /// The table of a run, by the stage definitions that it was recorded with.
     pub fn of(run: &Run) -> StageTable {
-        StageTable::build(crate::stage::outcomes(&run.meta.stages, &run.events), run)
+        let stopped_at = run.meta.exit.as_ref().and_then(Exit::stop);
+        let beside = Beside { stopped_at, values: Some(&run.meta.variables) };
+        StageTable::build(crate::stage::outcomes(&run.meta.stages, &run.events, beside), run)
     }
 
     /// The table of a run in which these became of its stages, in the stage file's order.
@@ -120,6 +128,7 @@ impl StageTable {
         // Stable: a tie keeps the stage file's order.
         marked.sort_by_key(|outcome| outcome.mark.as_ref().map(|(at, _, _)| *at));
 
+        let openings = source::Openings::of(&run.events);
         let mut problems = contradictions(&run.samples);
         let mut of_run = Peaks::new(run);
         let mut before: Option<Before> = None;
@@ -146,7 +155,7 @@ impl StageTable {
             };
             let work = index.map(|index| {
                 let first = before.and_then(|before| before.sample).map_or(0, |last| last + 1).min(index);
-                Work::of(&run.meta, previous, &values, &run.samples[..=index], first)
+                Work::of(&run.meta, &openings, &rows, &values, &run.samples[..=index], first)
             });
             before = Some(Before { at, sample: index });
             let host = sample.map(|sample| processes.account(sample, &run.meta.artifacts)).unwrap_or_default();
@@ -159,6 +168,7 @@ impl StageTable {
                 span_peaks,
                 work: work.unwrap_or_default(),
                 host,
+                steady: Steady::default(),
                 values,
                 outcome,
             });
@@ -170,6 +180,12 @@ impl StageTable {
             .until
             .clone()
             .filter(|until| rows.iter().any(|row| row.outcome.stage == *until && row.at().is_some()));
+        for row in &mut rows {
+            row.steady = match row.at().filter(|_| stopping_event.as_ref() == Some(&row.outcome.stage)) {
+                Some(stop) => Steady::after(run, stop),
+                None => Steady::elsewhere(stopping_event.is_some()),
+            };
+        }
         StageTable { rows, stopping_event, problems }
     }
 
@@ -367,7 +383,16 @@ mod tests {
     fn run(samples: Vec<Sample>) -> Run {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runs/ml-216");
         let meta = Meta::load(&folder).unwrap();
-        Run { folder, meta, samples, events: Vec::new(), details: Vec::new(), tensors: None, gaps: Vec::new() }
+        Run {
+            folder,
+            meta,
+            samples,
+            events: Vec::new(),
+            details: Vec::new(),
+            tensors: None,
+            responses: Vec::new(),
+            gaps: Vec::new(),
+        }
     }
 
     fn reached(stage: &str, at: i64, sampled: Option<i64>) -> Outcome {

@@ -17,7 +17,12 @@
 //! On NFS the mount's own counter stands in for `read_bytes`. On a mount without counters only the residency before
 //! settles it: all of it resident, or used through a mapping without more coming in. "Some" is 1 MiB, or a hundredth
 //! of the payload where that is more: a program reads as much of its own at its start.
+//!
+//! What read(2) gave may be of any file: it counts as use of the payload from when an artifact was opened in the interval,
+//! and where none is mapped ([`Asked`]). A verdict over several intervals does not contradict theirs ([`over_all`]).
 
+use crate::clock::At;
+use crate::event::{Event, What};
 use crate::host::storage::{Boundary, Kind};
 use crate::metric::{Metric, Values};
 use crate::run::Meta;
@@ -120,8 +125,87 @@ pub fn touched(before: &Values, samples: &[Sample]) -> Option<u64> {
     most.or(Some(0))
 }
 
-/// The verdict on an interval, from the values at its ends and what was [`touched`] in it.
-pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, behind: &Behind) -> Verdict {
+/// When artifacts were opened or mapped, each with the earliest moment at which it may have been.
+pub struct Openings(Vec<(At, At)>);
+
+impl Openings {
+    /// By a run's events.
+    pub fn of(events: &[Event]) -> Openings {
+        let is_use = |event: &&Event| matches!(event.what, What::Opened { .. } | What::Mapped { .. });
+        let moment = |event: &Event| {
+            (event.uncertainty_ns.map_or(At(0), |ns| At(event.at.0.saturating_sub_unsigned(ns))), event.at)
+        };
+        Openings(events.iter().filter(is_use).map(moment).collect())
+    }
+}
+
+/// What read(2) gave in an interval, as far as it may have been of the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// So many bytes, since an artifact was opened in it.
+    Opened(u64),
+    /// So many bytes: an artifact had been opened before, and may have been read on, or other files.
+    Before(u64),
+    /// So many bytes, of whatever files: no artifact was ever seen open.
+    Unseen(u64),
+    /// Nothing: an artifact was opened later only.
+    Unopened,
+    /// What is used of a mapping is not asked for.
+    Mapped,
+}
+
+impl Asked {
+    /// Over these samples, of which the last is at the interval's end; `began` is its beginning, and `before` what was
+    /// known there.
+    pub fn over(before: &Values, began: At, samples: &[Sample], openings: &Openings) -> Asked {
+        if samples.iter().any(|sample| sample.values.get(Metric::MappedPayloadBytes) > Some(0)) {
+            return Asked::Mapped;
+        }
+        let Some(end) = samples.last() else { return Asked::Unopened };
+        let Openings(openings) = openings;
+        let since = |values: &Values| {
+            let asked = end.values.get(Metric::RcharBytes).zip(values.get(Metric::RcharBytes));
+            asked.map_or(0, |(now, then)| now.saturating_sub(then))
+        };
+        let first = openings.iter().filter(|(low, at)| *at >= began && *low <= end.t).map(|(low, _)| *low).min();
+        match first {
+            Some(first) => Asked::Opened(since(
+                samples.iter().rev().find(|sample| sample.t <= first).map_or(before, |sample| &sample.values),
+            )),
+            None if !openings.is_empty() && openings.iter().all(|(low, _)| *low > end.t) => Asked::Unopened,
+            None if openings.is_empty() => Asked::Unseen(since(before)),
+            None => Asked::Before(since(before)),
+        }
+    }
+}
+
+/// A verdict over several intervals, from that by its own ends and those of the intervals, in order of time: what came in
+/// and left again shows in theirs alone, and what is small in each may be none in all.
+pub fn over_all<'a>(direct: Verdict, parts: impl Iterator<Item = &'a Verdict>) -> Verdict {
+    let parts: Vec<DataFrom> = parts.filter_map(|part| part.from).collect();
+    let is_known = |from: &&DataFrom| **from != DataFrom::Unknown;
+    let known: Vec<DataFrom> = parts.iter().filter(is_known).copied().collect();
+    let has = |from| known.contains(&from);
+    // The page cache that is used after storage was read may have what was read.
+    let together = match known.first() {
+        None if parts.is_empty() => return direct,
+        None => DataFrom::Unknown,
+        Some(_) if has(DataFrom::Mixed) => DataFrom::Mixed,
+        Some(DataFrom::PageCache) if has(DataFrom::Storage) => DataFrom::Mixed,
+        Some(first) => *first,
+    };
+    let is_open = known.len() < parts.len() || (has(DataFrom::Storage) && has(DataFrom::PageCache));
+    if direct.from == Some(together)
+        || (direct.from == Some(DataFrom::Mixed) && is_open)
+        || (direct.from.is_some() && known.len() < parts.len())
+    {
+        return direct;
+    }
+    Verdict::of(together, format!("by its intervals one by one; by its ends alone, {}", direct.reason))
+}
+
+/// The verdict on an interval, from the values at its ends and what was [`touched`] and [`Asked`] in it.
+pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, asked: Asked, behind: &Behind) -> Verdict {
     use Metric::*;
     let unknown = |reason: &str| Verdict::of(DataFrom::Unknown, reason.to_owned());
     let Some(payload) = now.get(PayloadBytes).filter(|payload| *payload > 0) else {
@@ -140,7 +224,11 @@ pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, behind: &Beh
     // What the tree visibly used: pages of files that it maps, as far as they can be payload, and bytes that it read.
     let grown = touched;
     let touched = touched.unwrap_or(0).min(is);
-    let asked = grew(RcharBytes).unwrap_or(0).min(payload);
+    let how = asked;
+    let asked = match how {
+        Asked::Opened(bytes) | Asked::Before(bytes) | Asked::Unseen(bytes) => bytes.min(payload),
+        Asked::Unopened | Asked::Mapped => 0,
+    };
     let used = touched.max(asked);
     let figures = format!(
         "of {payload} bytes {was} were resident before and {is} after; the tree asked for {} by read(2), and its file \
@@ -178,7 +266,7 @@ pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, behind: &Beh
             ),
         };
     }
-    if read >= some && read >= payload / 10 {
+    if read >= some && read >= payload / 10 && how != Asked::Unopened {
         return say(
             Some(DataFrom::Unknown),
             "what was read from storage made no payload resident: direct reads (O_DIRECT), or other files",
@@ -193,6 +281,18 @@ pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, behind: &Beh
             _ => say(None, "nothing of the payload was loaded"),
         };
     }
+    // A loader's own modules, say, while the payload lies in the page cache for whoever will come.
+    if touched < some {
+        let may_be_others = "what was asked for may have been payload that was resident, or other files";
+        let most = asked >= payload - payload / 10;
+        match how {
+            Asked::Before(_) if most => {}
+            Asked::Before(_) if asked >= payload / 10 => return say(Some(DataFrom::Unknown), may_be_others),
+            Asked::Unseen(_) if most => return say(Some(DataFrom::Unknown), may_be_others),
+            Asked::Before(_) | Asked::Unseen(_) => return say(None, "nothing shows that the payload was used"),
+            Asked::Opened(_) | Asked::Unopened | Asked::Mapped => {}
+        }
+    }
     let all_was_there = was >= payload - payload / 100;
     match behind {
         Behind::Nothing(name) if !all_was_there && (touched < some || touched < asked) => {
@@ -205,17 +305,17 @@ pub fn verdict(before: &Values, now: &Values, touched: Option<u64>, behind: &Beh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::At;
     use Metric::*;
 
     const MIB: u64 = 1 << 20;
 
-    /// Values at an end: resident, mapped file pages, rchar, read_bytes, in MiB; the payload is 256 and mapped.
+    /// Values at an end: resident, mapped file pages, rchar, read_bytes, in MiB; the payload is 256, and mapped where any
+    /// of it was touched.
     fn end(resident: u64, touched: u64, asked: u64, read: u64) -> Values {
         let mut values = Values::ABSENT;
         for (metric, mib) in [
             (PayloadBytes, 256),
-            (MappedPayloadBytes, 256),
+            (MappedPayloadBytes, if touched > 4 { 256 } else { 0 }),
             (ResidentPayloadBytes, resident),
             (RssFileBytes, touched),
             (RcharBytes, asked),
@@ -227,8 +327,9 @@ mod tests {
     }
 
     fn from(before: &Values, now: &Values, behind: &Behind) -> Option<DataFrom> {
-        let touched = touched(before, &[Sample { t: At(1), late_ns: 0, cost_ns: 0, values: now.clone() }]);
-        let verdict = verdict(before, now, touched, behind);
+        let samples = [Sample { t: At(1), late_ns: 0, cost_ns: 0, values: now.clone() }];
+        let asked = Asked::over(before, At(0), &samples, &Openings(vec![(At(0), At(1))]));
+        let verdict = verdict(before, now, touched(before, &samples), asked, behind);
         assert!(!verdict.reason.is_empty());
         verdict.from
     }
@@ -260,6 +361,47 @@ mod tests {
     }
 
     #[test]
+    fn what_read_gave_is_payload_only_where_an_artifact_was_open() {
+        let at = |t: i64, asked: u64| Sample { t: At(t), late_ns: 0, cost_ns: 0, values: end(256, 4, asked, 0) };
+        let (before, samples) = (end(256, 4, 10, 0), [at(10, 60), at(20, 80), at(30, 90)]);
+        let over = |openings: &[(i64, i64)]| {
+            let openings = Openings(openings.iter().map(|(low, at)| (At(*low), At(*at))).collect());
+            let asked = Asked::over(&before, At(5), &samples, &openings);
+            (asked, verdict(&before, &samples[2].values, Some(0), asked, &Behind::ReadBytes).from)
+        };
+        let imports_before = over(&[(22, 25)]);
+        assert_eq!(imports_before, (Asked::Opened(10 * MIB), Some(DataFrom::PageCache)));
+        assert_eq!(over(&[(29, 35)]).0, Asked::Opened(10 * MIB), "it may have been open by the end");
+        assert_eq!(over(&[(31, 35)]), (Asked::Unopened, None), "a program's own files, before it opened any");
+        assert_eq!(over(&[(1, 2)]), (Asked::Before(80 * MIB), Some(DataFrom::Unknown)), "it may have been read on");
+        assert_eq!(over(&[]), (Asked::Unseen(80 * MIB), None));
+        let of = |asked| verdict(&before, &samples[2].values, Some(0), asked, &Behind::ReadBytes).from;
+        assert_eq!(of(Asked::Before(20 * MIB)), None, "its own modules, more likely");
+        assert_eq!(of(Asked::Before(255 * MIB)), Some(DataFrom::PageCache));
+        assert_eq!(of(Asked::Unseen(255 * MIB)), Some(DataFrom::Unknown));
+        assert_eq!(of(Asked::Mapped), None);
+    }
+
+    #[test]
+    fn a_verdict_over_all_does_not_contradict_its_parts() {
+        use DataFrom::*;
+        let of = |from: Option<DataFrom>| Verdict::of(from, "why".to_owned());
+        let over = |direct: Option<DataFrom>, parts: &[Option<DataFrom>]| {
+            let parts: Vec<Verdict> = parts.iter().map(|from| of(*from)).collect();
+            over_all(of(direct), parts.iter()).from
+        };
+        assert_eq!(over(Some(Storage), &[Some(Storage), Some(PageCache)]), Some(Storage), "its own, used again");
+        assert_eq!(over(Some(Storage), &[Some(PageCache), Some(Storage)]), Some(Mixed));
+        assert_eq!(over(None, &[Some(Storage), None]), Some(Storage), "evicted meanwhile");
+        assert_eq!(over(Some(Mixed), &[Some(Storage), None]), Some(Storage));
+        assert_eq!(over(Some(Mixed), &[Some(Storage), Some(PageCache)]), Some(Mixed));
+        assert_eq!(over(Some(Storage), &[Some(Unknown), Some(Storage)]), Some(Storage), "the whole is known better");
+        assert_eq!(over(None, &[Some(Unknown)]), Some(Unknown));
+        assert_eq!(over(Some(PageCache), &[None, None]), Some(PageCache), "little by little");
+        assert_eq!(over(None, &[None]), None);
+    }
+
+    #[test]
     fn what_is_touched_is_counted_from_the_mapping_on_and_stays() {
         let at = |mapped: u64, held: u64| {
             let mut values = end(0, held, 0, 0);
@@ -285,7 +427,7 @@ mod tests {
         for (case, before, now, wanted) in cases {
             assert_eq!(from(&before, &now, &fuse), wanted, "{case}");
         }
-        let reason = verdict(&end(0, 0, 0, 0), &end(256, 264, 1, 0), Some(264 * MIB), &fuse).reason;
+        let reason = verdict(&end(0, 0, 0, 0), &end(256, 264, 1, 0), Some(264 * MIB), Asked::Mapped, &fuse).reason;
         assert!(reason.contains("fuse.sshfs") && reason.contains("268435456"), "{reason}");
     }
 
@@ -305,7 +447,7 @@ mod tests {
         for missing in [PayloadBytes, ResidentPayloadBytes, ReadBytes] {
             let mut now = end(256, 264, 1, 260);
             now.set(missing, None);
-            let verdict = verdict(&end(0, 0, 0, 0), &now, None, &Behind::ReadBytes);
+            let verdict = verdict(&end(0, 0, 0, 0), &now, None, Asked::Mapped, &Behind::ReadBytes);
             assert_eq!(verdict.from, Some(DataFrom::Unknown));
             assert!(verdict.reason.contains("not known"));
         }

@@ -1,8 +1,9 @@
 //! Where the data of an interval came from, and what the counters up to its end may lack.
 
 use crate::account::StageRow;
-use crate::account::source::{self, Behind, Verdict, touched};
+use crate::account::source::{self, Asked, Behind, Openings, Verdict, touched};
 use crate::account::unaccounted;
+use crate::clock::At;
 use crate::metric::{Metric, Values};
 use crate::run::Meta;
 use crate::sample::Sample;
@@ -19,16 +20,30 @@ pub struct Work {
 }
 
 impl Work {
-    /// Of the mark whose values these are.
+    /// Of the mark whose values these are; `previous` are the rows before it.
     ///
     /// `samples` are all from start to it; those from `first` on belong to the interval since the previous mark.
-    pub fn of(meta: &Meta, previous: Option<&StageRow>, values: &Values, samples: &[Sample], first: usize) -> Work {
+    pub fn of(
+        meta: &Meta,
+        openings: &Openings,
+        previous: &[StageRow],
+        values: &Values,
+        samples: &[Sample],
+        first: usize,
+    ) -> Work {
         let behind = Behind::of(meta);
         let start = at_start(meta, values);
-        let before = previous.map_or(&start, |previous| &previous.values);
+        let verdict = |before: &Values, began: At, samples: &[Sample]| {
+            let asked = Asked::over(before, began, samples, openings);
+            source::verdict(before, values, touched(before, samples), asked, &behind)
+        };
+        let before = previous.last();
+        let began = before.and_then(|before| before.sampled).unwrap_or(At(0));
+        let source = verdict(before.map_or(&start, |before| &before.values), began, &samples[first..]);
+        let parts = previous.iter().filter_map(|row| row.work.source.as_ref()).chain([&source]);
         Work {
-            source: Some(source::verdict(before, values, touched(before, &samples[first..]), &behind)),
-            source_from_start: Some(source::verdict(&start, values, touched(&start, samples), &behind)),
+            source_from_start: Some(source::over_all(verdict(&start, At(0), samples), parts)),
+            source: Some(source.clone()),
             unaccounted_faults_low: unaccounted::faults_low(values),
             unaccounted_cpu_high_ns: unaccounted::cpu_high_ns(values),
         }

@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 
 use super::{Attempt, MOST_MATCHED, words};
 use crate::event::text_of;
-use crate::stage::asked::{self, Values};
+use crate::stage::asked::{self, Values, at_home};
 use crate::stage::condition::Pattern;
 
 /// Whether a host is this machine by its loopback address, as far as its name or number says.
@@ -144,12 +144,4 @@ fn beginning(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(MOST_MATCHED as u64).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
-}
-
-/// A path, `~/` being the home directory.
-pub(super) fn at_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
-        (Some(rest), Some(home)) => Path::new(&home).join(rest),
-        _ => PathBuf::from(path),
-    }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Error, Timeout};
 
-use super::connect::{at_home, no_value};
+use super::connect::no_value;
 use super::{Attempt, MOST_KEPT, MOST_MATCHED, words};
 use crate::clock::Mono;
 use crate::host::mask::{MASK, is_secret_name, mask_text};
-use crate::stage::asked::{self, Body, Template, Values, fill_json};
+use crate::stage::asked::{self, Body, Template, Values, at_home, fill_json};
 
 /// Largest file that is sent with a request, in bytes.
 const LARGEST_BODY: u64 = 64 << 20;
@@ -61,13 +61,20 @@ impl Secrets {
             }
             // The scheme before it is no secret.
             let word = value.rsplit_once(' ').map_or(value, |(_, word)| word);
-            secrets
-                .words
-                .extend([value, word].into_iter().filter(|word| word.len() >= SHORTEST_SECRET).map(str::to_string));
+            secrets.words.extend([value, word].into_iter().flat_map(ways_of_writing));
             let value = if bearer { format!("Bearer {value}") } else { value.to_string() };
             secrets.headers.push((header.to_string(), value));
         }
+        secrets.words.retain(|word| word.len() >= SHORTEST_SECRET);
+        // The longer ones first: a shorter one may be a part of them.
+        secrets.words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+        secrets.words.dedup();
         Ok(secrets)
+    }
+
+    /// The length in bytes of the longest of them.
+    fn longest(&self) -> usize {
+        self.words.first().map_or(0, String::len)
     }
 
     /// A text without them, nor what looks like one.
@@ -75,6 +82,54 @@ impl Secrets {
         let without = self.words.iter().fold(text.to_string(), |text, word| text.replace(word, MASK));
         mask_text(&without).into_owned()
     }
+}
+
+/// A secret as a server may send it back: as it is, in JSON, in a URL, and what a name and a password are in base64.
+fn ways_of_writing(secret: &str) -> Vec<String> {
+    let json = serde_json::Value::from(secret).to_string();
+    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_string();
+    let escaped = |upper: bool| {
+        let mut text = String::new();
+        for byte in secret.bytes() {
+            match byte {
+                b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
+                byte if upper => text.push_str(&format!("%{byte:02X}")),
+                byte => text.push_str(&format!("%{byte:02x}")),
+            }
+        }
+        text
+    };
+    let mut ways = vec![secret.to_string(), json.replace('/', "\\/"), json, escaped(true), escaped(false)];
+    if let Some(pair) = from_base64(secret).filter(|pair| pair.contains(':')) {
+        ways.extend(pair.split_once(':').map(|(_, password)| password.to_string()));
+        ways.push(pair);
+    }
+    ways
+}
+
+/// The text that is meant by base64 (RFC 4648), if it is one.
+fn from_base64(text: &str) -> Option<String> {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut bytes) = (0u32, 0, Vec::new());
+    for letter in text.trim_end_matches('=').bytes() {
+        let value = LETTERS.iter().position(|known| *known == letter)?;
+        bits = (bits << 6) | value as u32;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|text| !text.is_empty() && !text.chars().any(char::is_control))
+}
+
+/// How far a body was read.
+#[derive(Default)]
+struct BodyRead {
+    first_byte: Option<Mono>,
+    bytes: Option<u64>,
+    is_cut: bool,
 }
 
 /// A request, ready to be sent again and again.
@@ -91,6 +146,11 @@ pub(super) struct Request<'a> {
 impl<'a> Request<'a> {
     pub fn of(http: &'a asked::Http, values: &'a Values, secrets: &'a Secrets) -> Result<Request<'a>, String> {
         let url = http.url.fill_address(values).map_err(no_value)?;
+        // A value with one of these in it would make another host of what stood before it, or another path.
+        let authority = Template::new(http.authority()).fill_address(values).map_err(no_value)?;
+        if authority.contains(['/', '?', '#', '@', '\\']) {
+            return Err("no URL: a variable's value makes another one of it".to_string());
+        }
         let parsed = url.parse::<ureq::http::Uri>().map_err(|error| format!("no URL: {error}"))?;
         let host = parsed.host().ok_or("no host in the URL")?.to_string();
         Ok(Request { of: http, values, secrets, url, host, agent: None })
@@ -112,16 +172,18 @@ impl<'a> Request<'a> {
         Duration::from_nanos(self.of.poll_ns)
     }
 
-    pub fn attempt(&mut self) -> Attempt {
+    /// `heard` is called when the head of a response is there.
+    pub fn attempt(&mut self, heard: &dyn Fn()) -> Attempt {
         let agent = match self.agent() {
             Ok(agent) => agent,
             Err(wrong) => return Attempt::not_yet(wrong),
         };
-        let mut first_byte = None;
-        let mut bytes = None;
-        match self.exchange(&agent, &mut first_byte, &mut bytes) {
-            Ok(response) => Attempt { wrong: None, first_byte, bytes, response: Some(response) },
-            Err(wrong) => Attempt { wrong: Some(wrong), first_byte, bytes, response: None },
+        let mut read = BodyRead::default();
+        let answer = self.exchange(&agent, heard, &mut read);
+        let BodyRead { first_byte, bytes, is_cut } = read;
+        match answer {
+            Ok(response) => Attempt { wrong: None, first_byte, bytes, is_cut, response: Some(response) },
+            Err(wrong) => Attempt { wrong: Some(wrong), first_byte, bytes, is_cut, response: None },
         }
     }
 
@@ -161,12 +223,7 @@ impl<'a> Request<'a> {
     }
 
     /// Sends it and reads the response; returns what is kept of one that is accepted.
-    fn exchange(
-        &self,
-        agent: &Agent,
-        first_byte: &mut Option<Mono>,
-        bytes: &mut Option<u64>,
-    ) -> Result<String, String> {
+    fn exchange(&self, agent: &Agent, heard: &dyn Fn(), of_body: &mut BodyRead) -> Result<String, String> {
         let mut builder = ureq::http::Request::builder().method(self.of.method.as_str()).uri(&self.url);
         let has = |name: &str| self.of.headers.keys().any(|other| other.eq_ignore_ascii_case(name));
         let is_secret = |name: &str| self.secrets.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
@@ -191,6 +248,7 @@ impl<'a> Request<'a> {
             Some((_, body)) => agent.run(builder.body(body).map_err(wrong)?),
         };
         let response = response.map_err(|error| why(&error))?;
+        heard();
         let (head, body) = response.into_parts();
         let status = head.status.as_u16();
         if !self.of.accept.status.contains(&status) {
@@ -212,17 +270,25 @@ impl<'a> Request<'a> {
                     });
                 }
             };
-            first_byte.get_or_insert_with(Mono::now);
+            of_body.first_byte.get_or_insert_with(Mono::now);
             read += length as u64;
-            *bytes = Some(read);
+            of_body.bytes = Some(read);
             let room = MOST_MATCHED - kept.len();
             kept.extend_from_slice(&buffer[..length.min(room)]);
+            if length > room {
+                // What comes now is neither matched nor kept: a body may have no end.
+                of_body.is_cut = true;
+                break;
+            }
         }
-        bytes.get_or_insert(0);
+        of_body.bytes.get_or_insert(0);
         let headers: Vec<(&str, &[u8])> =
             head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        self.of.accept.judge(status, headers.iter().copied(), &kept)?;
-        Ok(self.keep(&format!("{:?} {}", head.version, head.status), &headers, &kept, read))
+        self.of.accept.judge(status, headers.iter().copied(), &kept).map_err(|wrong| match of_body.is_cut {
+            true => format!("{wrong}, of which the first {MOST_MATCHED} bytes were read"),
+            false => wrong,
+        })?;
+        Ok(self.keep(&format!("{:?} {}", head.version, head.status), &headers, &kept, of_body.is_cut))
     }
 
     fn body(&self) -> Result<Option<(&'static str, Vec<u8>)>, String> {
@@ -240,7 +306,7 @@ impl<'a> Request<'a> {
     }
 
     /// The response as text, secrets masked.
-    fn keep(&self, status: &str, headers: &[(&str, &[u8])], body: &[u8], read: u64) -> String {
+    fn keep(&self, status: &str, headers: &[(&str, &[u8])], body: &[u8], is_cut: bool) -> String {
         let mut text = format!("{} {}\n{status}\n", self.of.method, self.url);
         for (name, value) in headers {
             let value = String::from_utf8_lossy(value);
@@ -251,14 +317,18 @@ impl<'a> Request<'a> {
         text.push('\n');
         let mut text = self.secrets.clean(&text);
         // Masked before it is cut: half a secret is none that would be found.
-        let body = self.secrets.clean(&String::from_utf8_lossy(body));
+        let whole = body.len() - if is_cut { self.secrets.longest().min(body.len()) } else { 0 };
+        let size = body.len();
+        let body = self.secrets.clean(&String::from_utf8_lossy(&body[..whole]));
         let mut end = body.len().min(MOST_KEPT.saturating_sub(text.len()));
         while !body.is_char_boundary(end) {
             end -= 1;
         }
         text.push_str(&body[..end]);
-        if end < body.len() || read > MOST_MATCHED as u64 {
-            let _ = write!(text, "\n… ({read} bytes in all)");
+        if is_cut {
+            let _ = write!(text, "\n… (more than {size} bytes in all; the rest was not read)");
+        } else if end < body.len() {
+            let _ = write!(text, "\n… ({size} bytes in all)");
         }
         text
     }

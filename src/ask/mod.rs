@@ -11,6 +11,7 @@
 //! before the launch was ready for it, and the uncertainty reaches back to that. Where the first attempt of all was
 //! accepted it reaches back to the start.
 
+pub mod already;
 mod connect;
 pub mod http;
 mod rows;
@@ -23,16 +24,13 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Mono};
 use crate::event::{Evidence, Probe, What};
+use crate::run::responses::{ACCEPTED, FIRST};
 use crate::stage::asked::Values;
 use crate::stage::{Condition, Wanted};
 use crate::watch::{Observed, Seen};
 pub use http::Secrets;
 use rows::Rows;
 use work::Answer;
-
-/// The columns of `responses.csv`: one row an attempt at one of many requests.
-pub const RESPONSES_HEADER: [&str; 9] =
-    ["stage", "request", "attempt", "began_ns", "first_byte_ns", "t_ns", "latency_ns", "bytes", "outcome"];
 
 /// The stage whose request is repeated by `--repeat-response`.
 const REPEATED: &str = "first_response";
@@ -46,8 +44,11 @@ const MOST_MATCHED: usize = 1 << 20;
 /// How much of an accepted response is kept, in bytes.
 const MOST_KEPT: usize = 64 * 1024;
 
-/// How long the end of a run waits for attempts in flight: one that was answered before the end is there by then.
-const LAST: Duration = Duration::from_millis(100);
+/// How long the end of a run waits for attempts in flight: one that was answered before the end is read by then…
+const LAST: Duration = Duration::from_millis(20);
+
+/// … and how much longer, where the head of its answer is there already.
+const LAST_OF_AN_ANSWER: Duration = Duration::from_millis(80);
 
 /// What came of one attempt.
 struct Attempt {
@@ -55,17 +56,19 @@ struct Attempt {
     wrong: Option<String>,
     first_byte: Option<Mono>,
     bytes: Option<u64>,
+    /// A body was not read to its end: the rest could not change what is thought of it.
+    is_cut: bool,
     /// The response as it is kept, if it was accepted.
     response: Option<String>,
 }
 
 impl Attempt {
     fn not_yet(wrong: impl Into<String>) -> Attempt {
-        Attempt { wrong: Some(wrong.into()), first_byte: None, bytes: None, response: None }
+        Attempt { wrong: Some(wrong.into()), ..Attempt::accepted() }
     }
 
     fn accepted() -> Attempt {
-        Attempt { wrong: None, first_byte: None, bytes: None, response: None }
+        Attempt { wrong: None, first_byte: None, bytes: None, is_cut: false, response: None }
     }
 }
 
@@ -98,6 +101,8 @@ struct Asked {
     wanted: Wanted,
     /// The attempt in flight, as it will be told, and when it began.
     in_flight: Option<(Mono, Probe)>,
+    /// The head of a response to it was read.
+    is_answered: bool,
     rows: Rows,
 }
 
@@ -138,8 +143,12 @@ impl Asking {
     pub fn finish(&self) {
         let state = self.0.state();
         let in_flight = |state: &mut State| state.asked.iter().any(|asked| asked.in_flight.is_some());
+        let answered =
+            |state: &mut State| state.asked.iter().any(|asked| asked.in_flight.is_some() && asked.is_answered);
+        let changed = &self.0.changed;
+        let (state, _) = changed.wait_timeout_while(state, LAST, in_flight).unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) =
-            self.0.changed.wait_timeout_while(state, LAST, in_flight).unwrap_or_else(PoisonError::into_inner);
+            changed.wait_timeout_while(state, LAST_OF_AN_ANSWER, answered).unwrap_or_else(PoisonError::into_inner);
         for asked in std::mem::take(&mut state.asked) {
             state.tell(asked.end());
         }
@@ -192,6 +201,7 @@ impl Shared {
         let condition = wanted.condition.digest();
         let target = self.secrets.clean(&asker.target());
         if let Some(text) = asker.warning(&wanted.stage) {
+            let text = self.secrets.clean(&text);
             self.state().send(Mono::now(), Some(0), Observed::Event(What::Warning { text }));
         }
         if let Asker::Work(_) = asker {
@@ -212,15 +222,19 @@ impl Shared {
                 outcome: String::new(),
                 first_byte: None,
                 bytes: None,
+                is_cut: false,
                 without_row: 0,
             };
             match self.state().of(number) {
-                Some(asked) => asked.in_flight = Some((began, probe.clone())),
+                Some(asked) => (asked.in_flight, asked.is_answered) = (Some((began, probe.clone())), false),
                 None => return,
             }
-            let tell = |answer: Answer| self.tell_answer(&wanted.stage, answer);
-            let live = || self.state().of(number).is_some();
-            let answer = asker.attempt(&tell, &live);
+            let listener = Listener {
+                tell: &|answer| self.tell_answer(&wanted.stage, answer),
+                live: &|| self.state().of(number).is_some(),
+                heard: &|| self.state().of(number).into_iter().for_each(|asked| asked.is_answered = true),
+            };
+            let answer = asker.attempt(&listener);
             let ended = Mono::now();
             let mut state = self.state();
             let Some(asked) = state.of(number) else {
@@ -232,12 +246,10 @@ impl Shared {
             let since = if accepted { refused.unwrap_or(self.clock.start()) } else { began };
             let probe = Probe {
                 accepted,
-                outcome: answer
-                    .wrong
-                    .as_ref()
-                    .map_or_else(|| "accepted".to_string(), |wrong| self.secrets.clean(wrong)),
+                outcome: answer.wrong.as_ref().map_or_else(|| ACCEPTED.to_string(), |wrong| self.secrets.clean(wrong)),
                 first_byte: answer.first_byte.map(|at| self.clock.at(at)),
                 bytes: answer.bytes,
+                is_cut: answer.is_cut,
                 ..probe
             };
             let rows = asked.rows.attempt(ended, ended.since(since), probe);
@@ -257,7 +269,7 @@ impl Shared {
                     && let Asker::Http(request) = &mut asker
                 {
                     let first = Answer {
-                        request: "first".to_string(),
+                        request: FIRST.to_string(),
                         attempt,
                         began,
                         ended,
@@ -295,7 +307,7 @@ impl Shared {
                 return;
             }
             let began = Mono::now();
-            let Attempt { wrong, first_byte, bytes, .. } = request.attempt();
+            let Attempt { wrong, first_byte, bytes, .. } = request.attempt(&|| {});
             let (request, ended) = (format!("repeat {number}"), Mono::now());
             self.tell_answer(REPEATED, Answer { request, attempt: 1, began, ended, first_byte, bytes, wrong });
         }
@@ -303,7 +315,7 @@ impl Shared {
 
     fn tell_answer(&self, stage: &str, answer: Answer) {
         let at = |moment| self.clock.at(moment).0.to_string();
-        let outcome = answer.wrong.map_or_else(|| "accepted".to_string(), |wrong| self.secrets.clean(&wrong));
+        let outcome = answer.wrong.map_or_else(|| ACCEPTED.to_string(), |wrong| self.secrets.clean(&wrong));
         let row = vec![
             stage.to_string(),
             self.secrets.clean(&answer.request),
@@ -328,7 +340,13 @@ impl State {
         let number = self.next;
         self.next += 1;
         let stage = wanted.stage.clone();
-        self.asked.push(Asked { number, wanted: wanted.clone(), in_flight: None, rows: Rows::default() });
+        self.asked.push(Asked {
+            number,
+            wanted: wanted.clone(),
+            in_flight: None,
+            is_answered: false,
+            rows: Rows::default(),
+        });
         let own = shared.clone();
         let started = std::thread::Builder::new().name("asking".to_string()).spawn(move || own.ask(number, &wanted));
         if let Err(error) = started {
@@ -359,6 +377,16 @@ fn evidence(condition: &Condition) -> Evidence {
         Condition::File(_) => Evidence::File,
         _ => Evidence::Http,
     }
+}
+
+/// Who asked for an attempt.
+struct Listener<'a> {
+    /// Hears of each of many requests.
+    tell: &'a (dyn Fn(Answer) + Sync),
+    /// Says whether anybody still wants to know.
+    live: &'a (dyn Fn() -> bool + Sync),
+    /// Is told when the head of a response is there.
+    heard: &'a (dyn Fn() + Sync),
 }
 
 /// One condition, ready to be asked.
@@ -426,11 +454,10 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// `tell` hears of each of many requests, `live` says whether anybody still wants to.
-    fn attempt(&mut self, tell: &(dyn Fn(Answer) + Sync), live: &(dyn Fn() -> bool + Sync)) -> Attempt {
+    fn attempt(&mut self, listener: &Listener) -> Attempt {
         match self {
-            Asker::Http(request) => request.attempt(),
-            Asker::Work(work) => work.attempt(tell, live),
+            Asker::Http(request) => request.attempt(listener.heard),
+            Asker::Work(work) => work.attempt(listener),
             Asker::Tcp(tcp) => tcp.attempt(),
             Asker::Unix(unix) => unix.attempt(),
             Asker::File(file) => file.attempt(),

@@ -82,6 +82,7 @@ mod tests {
             outcome: outcome.into(),
             first_byte: None,
             bytes: None,
+            is_cut: false,
             without_row: 0,
         }
     }

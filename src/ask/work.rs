@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Attempt;
 use super::http::{Request, Secrets};
+use super::{Attempt, Listener};
 use crate::clock::Mono;
 use crate::stage::asked::{self, Values};
 
@@ -52,8 +52,8 @@ impl<'a> Work<'a> {
         self.requests.first().map(|(_, request, _)| request)
     }
 
-    /// Asks each that was not accepted yet once; `live` says whether anybody still listens.
-    pub fn attempt(&mut self, tell: &(dyn Fn(Answer) + Sync), live: &(dyn Fn() -> bool + Sync)) -> Attempt {
+    /// Asks each that was not accepted yet once.
+    pub fn attempt(&mut self, &Listener { tell, live, heard }: &Listener) -> Attempt {
         self.attempt += 1;
         let attempt = self.attempt;
         let next = AtomicUsize::new(0);
@@ -68,7 +68,7 @@ impl<'a> Work<'a> {
                     let mut one = one.lock().unwrap_or_else(PoisonError::into_inner);
                     let (request, asked, accepted) = &mut **one;
                     let began = Mono::now();
-                    let Attempt { wrong, first_byte, bytes, .. } = asked.attempt();
+                    let Attempt { wrong, first_byte, bytes, .. } = asked.attempt(heard);
                     *accepted = wrong.is_none();
                     let ended = Mono::now();
                     tell(Answer { request: request.clone(), attempt, began, ended, first_byte, bytes, wrong });

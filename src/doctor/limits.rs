@@ -44,7 +44,7 @@ impl Tried {
             available: crate::host::condition_now(&roots).memory_available_bytes.is_some(),
             evicts: host.damon.unwrap_or_default(),
             notify: Notify::bind(None).map(drop).map_err(Refusal::from),
-            devices: open_for(Place::of(None), DRIVER).map(|(mut opened, first)| {
+            devices: open_for(Place::of(None, None), DRIVER).map(|(mut opened, first)| {
                 let shown = first.map(|reading| reading.devices).unwrap_or_default();
                 for (device, shown) in opened.devices.iter_mut().zip(shown) {
                     (device.baseline_bytes, device.reason) = (shown.used, shown.reason);
@@ -75,6 +75,7 @@ impl Tried {
         let source = |source: Source| match source {
             Source::Nvml => "NVML",
             Source::Drm => "DRM, KFD",
+            Source::Cuda => "CUDA",
         };
         let mut sources: Vec<&str> = devices.iter().map(|device| source(device.source)).collect();
         sources.dedup();
@@ -88,11 +89,14 @@ impl Tried {
                                NVIDIA_DRIVER_CAPABILITIES=compute,utility), or /dev/dri and /sys/class/drm",
                 ])
             }
-            Some((index, device)) => Finding::bounded(item, figure, named).because(format!(
-                "{}: {}",
-                device.label(index),
-                device.reason.as_deref().unwrap_or("what is in use on it is not known")
-            )),
+            Some((index, device)) => {
+                let why = device.reason.as_deref().unwrap_or("what is in use on it is not known");
+                let found = Finding::bounded(item, figure, named).because(format!("{}: {why}", device.label(index)));
+                match device.source {
+                    Source::Nvml => found.remedied_by(["`stagemark run --cuda-memory`, which takes a context on it"]),
+                    Source::Drm | Source::Cuda => found,
+                }
+            }
             None => Finding::yes(item, figure, named),
         }
     }

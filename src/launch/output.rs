@@ -96,7 +96,9 @@ pub struct Outputs {
     tree: Option<TreeView>,
     /// Started with the pumps, so that nothing which is opened for the command later is inherited by it.
     witness: Option<Witness>,
-    /// What the pumps and the witness take.
+    /// Processes of the profiler's that are no part of the launch, started by somebody else.
+    others: Vec<Pid>,
+    /// What the pumps, the witness and the others take.
     helpers: Helpers,
 }
 
@@ -223,6 +225,11 @@ impl Outputs {
         self.leave_own_out();
     }
 
+    /// Takes in a process that somebody else of the profiler's started before the command: it is none of the tree.
+    pub fn adopt(&mut self, pid: Pid) {
+        self.others.push(pid);
+    }
+
     /// What the launch's own processes take, those included that will be started later.
     pub fn helpers(&self) -> Helpers {
         self.helpers.clone()
@@ -231,7 +238,7 @@ impl Outputs {
     fn leave_own_out(&self) {
         if let Some(tree) = &self.tree {
             let witness = self.witness.as_ref().map(Witness::pid);
-            self.pumps().chain(witness).for_each(|pid| {
+            self.pumps().chain(witness).chain(self.others.iter().copied()).for_each(|pid| {
                 tree.exclude(pid);
                 self.helpers.take_in(pid);
             });
@@ -251,9 +258,11 @@ impl Outputs {
         self.witness.as_mut()
     }
 
-    /// Whether a process is a pump or the witness, and so none of the command's.
+    /// Whether a process is a pump, the witness or another of the profiler's, and so none of the command's.
     pub(super) fn is_own(&self, pid: Pid) -> bool {
-        self.witness.as_ref().is_some_and(|witness| witness.pid() == pid) || self.is_pump(pid)
+        self.witness.as_ref().is_some_and(|witness| witness.pid() == pid)
+            || self.is_pump(pid)
+            || self.others.contains(&pid)
     }
 
     fn is_pump(&self, pid: Pid) -> bool {
@@ -265,6 +274,7 @@ impl Outputs {
     pub(super) fn own_ended(&mut self, death: Death) {
         self.helpers.ended(death.pid);
         self.witness.take_if(|witness| witness.pid() == death.pid);
+        self.others.retain(|other| *other != death.pid);
         for stream in &mut self.interposed {
             if matches!(stream.bearer, Bearer::Process(pump) if pump == death.pid) {
                 stream.bearer = Bearer::Nobody;

@@ -5,8 +5,8 @@
 //! artifacts is decided elsewhere; here, mappings that can be of no artifact are left out.
 //!
 //! A record's time is right however late it is read, so the rings are polled: being woken by each record would slow a
-//! process that maps much two to three times. The thread polls so seldom as the rate of the records allows; whoever
-//! waits for a mapping asks for itself ([`Stream::has_mapping`]), so that no other thread need be woken before it acts.
+//! process that maps much two to three times. The thread polls so seldom as the rate of the records allows, and often
+//! while somebody waits for a mapping ([`Stream::set_awaited`]), of which it tells.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, OsStr};
@@ -31,6 +31,13 @@ const SIZES: [u8; 6] = [7, 6, 5, 4, 3, 2];
 /// Between two polls of the thread, unless a ring gets full.
 const SELDOM: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_millis(1);
+/// While a mapping is awaited: between two polls…
+const SOON: Duration = Duration::from_micros(250);
+/// … for so long. Each takes some 15 µs on a virtual CPU: whoever imports libraries for half a minute first should not pay
+/// a twentieth of a core for it…
+const IN_HASTE_NS: u64 = 5_000_000_000;
+/// … and then so often, which leaves the sample beside the mapping time to be taken within 1 ms.
+const PATIENT: Duration = Duration::from_micros(400);
 /// So full a ring makes the next poll come sooner…
 const FULL: f64 = 0.25;
 /// … and so empty ones make it come later.
@@ -116,8 +123,13 @@ struct State {
     dropped: u64,
     counted_at: Mono,
     drained_at: Mono,
-    /// Whether a mapping is among `waiting`.
+    /// Whether a mapping is among `waiting`, and whether that was told.
     mapped: bool,
+    mapped_told: bool,
+    /// Since when somebody waits for one.
+    awaited: Option<Mono>,
+    /// Whether the thread runs.
+    is_watched: bool,
     /// The share of its ring that the fullest would hold by now if nobody but the thread took anything out, at most.
     filled: f64,
     stop: bool,
@@ -168,16 +180,20 @@ impl Stream {
             counted_at: Mono(0),
             drained_at: Mono(0),
             mapped: false,
+            mapped_told: false,
+            awaited: None,
+            is_watched: false,
             filled: 0.0,
             stop: false,
         };
         Ok(Stream { shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }) })
     }
 
-    /// Starts the thread that empties the rings.
-    pub fn watch(&self) -> std::io::Result<StreamWatch> {
+    /// Starts the thread that empties the rings. It calls `tell` when a mapping is awaited and one was recorded that may
+    /// be of an artifact.
+    pub fn watch(&self, tell: impl Fn() + Send + 'static) -> std::io::Result<StreamWatch> {
         let shared = Arc::clone(&self.shared);
-        let run = move || keep_empty(&shared);
+        let run = move || keep_empty(&shared, &tell);
         let thread = std::thread::Builder::new().name("stream".into()).spawn(run)?;
         Ok(StreamWatch { shared: Arc::clone(&self.shared), thread })
     }
@@ -189,6 +205,25 @@ impl Stream {
         state.mapped
     }
 
+    /// Says whether somebody waits for a mapping.
+    pub fn set_awaited(&self, awaited: bool) {
+        let mut state = self.shared.lock();
+        match awaited {
+            false => state.awaited = None,
+            true if state.awaited.is_some() => {}
+            true => {
+                state.awaited = Some(Mono::now());
+                drop(state);
+                self.shared.changed.notify_all();
+            }
+        }
+    }
+
+    /// Whether a mapping that is awaited will be told of: else whoever waits has to ask.
+    pub fn is_watched(&self) -> bool {
+        self.shared.lock().is_watched
+    }
+
     /// Takes new artifacts in: their mappings are of interest from here on, under whatever name.
     pub fn learn(&self, artifacts: &[Artifact]) {
         self.shared.lock().interest.learn(artifacts);
@@ -198,7 +233,7 @@ impl Stream {
     pub fn take(&self) -> Taken {
         let mut state = self.shared.lock();
         state.drain();
-        state.mapped = false;
+        (state.mapped, state.mapped_told) = (false, false);
         let lost = state.lost - state.lost_told;
         state.lost_told = state.lost;
         Taken { records: std::mem::take(&mut state.waiting), lost }
@@ -269,9 +304,12 @@ impl State {
     }
 }
 
-fn keep_empty(shared: &Shared) {
+fn keep_empty(shared: &Shared, tell: &dyn Fn()) {
+    // What comes 50 µs late, as the kernel's default allows, is late for the sample beside a mapping.
+    let _ = nix::sys::prctl::set_timerslack(1_000);
     let mut seldom = SELDOM;
     let mut state = shared.lock();
+    state.is_watched = true;
     while !state.stop {
         state.drain();
         seldom = match std::mem::take(&mut state.filled) {
@@ -279,8 +317,21 @@ fn keep_empty(shared: &Shared) {
             empty if empty < EMPTY => (seldom * 2).min(SELDOM),
             _ => seldom,
         };
-        state = shared.changed.wait_timeout(state, seldom).unwrap_or_else(PoisonError::into_inner).0;
+        let next = match state.awaited {
+            Some(since) if state.drained_at.since(since) < IN_HASTE_NS => SOON,
+            Some(_) => PATIENT,
+            None => seldom,
+        };
+        if state.awaited.is_some() && state.mapped && !state.mapped_told {
+            state.mapped_told = true;
+            // Whoever is told takes them.
+            drop(state);
+            tell();
+            state = shared.lock();
+        }
+        state = shared.changed.wait_timeout(state, next).unwrap_or_else(PoisonError::into_inner).0;
     }
+    state.is_watched = false;
 }
 
 impl Interest {
@@ -394,7 +445,7 @@ mod tests {
     #[test]
     fn lives_are_told_and_libraries_are_not() {
         let Some(stream) = stream(Choice::Usual) else { return };
-        let watch = stream.watch().unwrap();
+        let watch = stream.watch(|| {}).unwrap();
         assert!(Command::new("sh").args(["-c", "true & wait; ls / >/dev/null"]).status().unwrap().success());
         let taken = stream.take();
         assert_eq!(taken.lost, 0);

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, statfs};
@@ -23,28 +24,41 @@ pub struct Discovery {
     seen: HashSet<PathBuf>,
     sender: Sender<Discovered>,
     receiver: Receiver<Discovered>,
+    /// Held by each thread that reads one.
+    readers: Arc<()>,
+    /// Whether something may have been missing from the last [`Discovery::ready`].
+    is_busy: bool,
 }
 
 impl Discovery {
     pub fn new() -> Discovery {
         let (sender, receiver) = channel();
-        Discovery { seen: HashSet::new(), sender, receiver }
+        Discovery { seen: HashSet::new(), sender, receiver, readers: Arc::new(()), is_busy: false }
     }
 
     /// Begins to look at a file; the answer comes out of [`Discovery::ready`] later.
     pub fn look(&mut self, path: PathBuf) {
         if self.seen.insert(path.clone()) {
-            let sender = self.sender.clone();
+            self.is_busy = true;
+            let (sender, reader) = (self.sender.clone(), Arc::clone(&self.readers));
             let looked = std::thread::Builder::new().name("discover".into()).spawn(move || {
                 // The recorder may be gone by now; then nobody needs the answer.
                 open(path).into_iter().for_each(|found| drop(sender.send(found)));
+                drop(reader);
             });
             drop(looked);
         }
     }
 
+    /// Whether there may be an answer that was not taken yet.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
     /// What was found since the last call.
-    pub fn ready(&self) -> Vec<Discovered> {
+    pub fn ready(&mut self) -> Vec<Discovered> {
+        // Asked first: whoever has ended by now has sent its answer.
+        self.is_busy = Arc::strong_count(&self.readers) > 1;
         self.receiver.try_iter().collect()
     }
 }

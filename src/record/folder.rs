@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use csv::ByteRecord;
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::ask::RESPONSES_HEADER;
+use crate::run::responses::RESPONSES_HEADER;
 use crate::run::{self, Meta, rows};
 
 /// Rows are handed to the kernel at each tick, or when this many bytes wait.
@@ -247,7 +247,7 @@ impl Folder {
             0 => format!("response-{stage}.txt"),
             part => format!("response-{stage}-{part}.txt"),
         };
-        let written = run::replace(&self.path.join(&name), text.as_bytes());
+        let written = run::replace(&self.place().join(&name), text.as_bytes());
         self.responses_lost.extend(written.err().map(|error| format!("{name}: could not be written: {error}")));
     }
 

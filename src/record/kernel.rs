@@ -10,51 +10,51 @@ use crate::run::sources::{PERF_STREAM, Source, Sources};
 /// What the stream is the source of.
 const KINDS: [&str; 2] = ["births", "mappings"];
 
-/// Between two questions for a mapping that a stage waits for…
-const SOON: Duration = Duration::from_micros(250);
-/// … for so long; whoever imports libraries for half a minute first should not pay a tenth of a core for it. Then…
-const IN_HASTE_NS: u64 = 5_000_000_000;
-/// … so often.
-const PATIENT: Duration = Duration::from_millis(2);
+/// Between two questions for a mapping that a stage waits for, where nobody tells of it.
+const SOON: Duration = Duration::from_millis(1);
 
 /// The records of one launch, and what was told of them.
 pub struct Kernel {
     stream: Stream,
     artifacts: usize,
-    /// Since when a stage waits for a mapping.
-    pending: Option<Mono>,
+    /// Whether a stage waits for a mapping.
+    pending: bool,
     lost: u64,
     lost_told: bool,
 }
 
 impl Kernel {
     pub fn new(stream: Stream, artifacts: &[Artifact]) -> Kernel {
-        Kernel { stream, artifacts: artifacts.len(), pending: None, lost: 0, lost_told: false }
+        Kernel { stream, artifacts: artifacts.len(), pending: false, lost: 0, lost_told: false }
     }
 
-    /// Starts to empty the rings; tells why it cannot, in which case each look does.
-    pub fn watch(&self) -> Result<StreamWatch, String> {
-        self.stream.watch().map_err(|error| format!("the kernel's records are read at each tick only: {error}"))
+    /// Starts to empty the rings, and calls `tell` when a mapping was recorded for which a stage waits; tells why it cannot,
+    /// in which case each look does.
+    pub fn watch(&self, tell: impl Fn() + Send + 'static) -> Result<StreamWatch, String> {
+        self.stream.watch(tell).map_err(|error| format!("the kernel's records are read at each tick only: {error}"))
     }
 
     /// Takes note of whether a stage waits for a mapping.
     pub fn set_pending(&mut self, pending: bool) {
-        self.pending = if pending { self.pending.or_else(|| Some(Mono::now())) } else { None };
+        if self.pending != pending {
+            self.pending = pending;
+            self.stream.set_awaited(pending);
+        }
     }
 
     /// Whether a stage waits for a mapping.
     pub fn is_pending(&self) -> bool {
-        self.pending.is_some()
+        self.pending
     }
 
-    /// After how long to ask for a mapping again, where a stage waits for one.
-    pub fn ask_after(&self, now: Mono) -> Option<Duration> {
-        self.pending.map(|since| if now.since(since) < IN_HASTE_NS { SOON } else { PATIENT })
+    /// After how long to ask for a mapping again, where a stage waits for one and nobody would tell of it.
+    pub fn ask_after(&self) -> Option<Duration> {
+        (self.pending && !self.stream.is_watched()).then_some(SOON)
     }
 
     /// Whether a stage waits for a mapping and one was recorded that may be it.
     pub fn has_awaited(&self) -> bool {
-        self.pending.is_some() && self.stream.has_mapping()
+        self.pending && self.stream.has_mapping()
     }
 
     /// Everything recorded by now, and whether some was lost since the last time.

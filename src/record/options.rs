@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::folder::FolderError;
+use super::profile::LEAST_DESCRIPTORS;
 use crate::ask::Secrets;
 use crate::event::text_of;
 use crate::host::limit_behind;
@@ -14,7 +15,7 @@ use crate::launch::StartError;
 use crate::probe::stream::Choice;
 use crate::report::color::Color;
 use crate::stage::asked::Work;
-use crate::stage::file::hint;
+use crate::stage::file::{each_once, hint};
 use crate::stage::{StageError, StageFile};
 use crate::watch::is_stage_name;
 
@@ -73,6 +74,12 @@ pub enum ProfileError {
     Until(String),
     #[error("--header-env: {0}")]
     HeaderEnv(String),
+    #[error(
+        "the command was not started: its profiler needs {LEAST_DESCRIPTORS} descriptors and could have {had}: \
+         {source}{limit}",
+        limit = limit_behind(.source)
+    )]
+    Descriptors { had: usize, source: std::io::Error },
     #[error("cannot prepare the launch: {0}{limit}", limit = limit_behind(.0))]
     Io(#[from] std::io::Error),
 }
@@ -95,6 +102,7 @@ impl Options {
 
     /// The stage files that may be followed, each with the one-off stages of the command line.
     pub(super) fn candidates(&self) -> Result<Vec<StageFile>, StageError> {
+        each_once(&self.one_offs)?;
         let mut candidates = self.stages.clone().map_or_else(StageFile::embedded, |stages| vec![stages]);
         for stages in &mut candidates {
             self.one_offs.iter().try_for_each(|text| stages.add_one_off(text))?;

@@ -1,6 +1,7 @@
 //! Whether the prefix stands in the wrong place: a command that only talks to a daemon or another machine loads nothing
 //! in its own tree, and a report of it would be about nothing.
 
+use crate::stage::StageFile;
 use crate::stage::elsewhere::client;
 
 /// What to tell of a launch in whose tree no artifact was seen opened. `argvs` are the command lines that ran in it;
@@ -17,6 +18,26 @@ pub fn nothing_opened<'a>(argvs: impl IntoIterator<Item = &'a [String]>, named: 
     });
     let what = if named { "none of the model files named" } else { "no model file" };
     format!("{what} was seen opened in this process tree: {place}")
+}
+
+/// So many phrases of a stage file are named.
+const PHRASES: usize = 4;
+
+/// What to tell of a stage file that was followed because it was named, and that no program of the launch fits. `None`
+/// where one does (`has_fitted`).
+pub fn fits_nothing(file: &StageFile, has_fitted: bool) -> Option<String> {
+    if has_fitted || file.argv.is_empty() {
+        return None;
+    }
+    let (first, rest) = file.argv.split_at(file.argv.len().min(PHRASES));
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    let phrases: Vec<String> = first.iter().map(|phrase| format!("`{phrase}`")).collect();
+    let vars = match file.vars.is_empty() {
+        true => "",
+        false => ": its variables have no value, and what needs one was not asked or counted",
+    };
+    let (name, phrases) = (&file.name, phrases.join(", "));
+    Some(format!("no program of this launch fits the `argv` of the stage file `{name}` ({phrases}{more}){vars}"))
 }
 
 /// So many processes are named.
@@ -49,6 +70,20 @@ mod tests {
         assert!(survivors(&names[..1], false).unwrap().starts_with("process 1 (x) outlived the command: what"));
         let told = survivors(&names, true).unwrap();
         assert!(told.contains("process 4 (x) and 2 more outlived") && told.contains("SIGTERM"), "{told}");
+    }
+
+    #[test]
+    fn a_stage_file_that_fits_no_program_is_told_of() {
+        let file = |argv: &str, vars: &str| {
+            StageFile::parse(&format!("name = 't'\nargv = [{argv}]\n{vars}\n[[stage]]\nname = 's'"), "t").unwrap()
+        };
+        assert_eq!(fits_nothing(&file("", ""), false), None, "it fits every command");
+        assert_eq!(fits_nothing(&file("'serve'", ""), true), None);
+        let told = fits_nothing(&file("'my serve', 'a'", ""), false).unwrap();
+        assert!(told.ends_with("the stage file `t` (`my serve`, `a`)"), "{told}");
+        let told =
+            fits_nothing(&file("'a', 'b', 'c', 'd', 'e'", "vars = { p = { flag = '-p', default = '1' } }"), false);
+        assert!(told.as_ref().unwrap().contains("`d` and 1 more): its variables have no value"), "{told:?}");
     }
 
     #[test]

@@ -35,6 +35,7 @@ use super::tell::tell;
 use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
 use crate::ask::Asking;
+use crate::ask::already::already;
 use crate::clock::{Clock, Mono, now_utc};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts, limit_behind};
@@ -56,19 +57,25 @@ use crate::run::Meta;
 use crate::run::meta::{ArtifactMeta, Condition, SCHEMA};
 use crate::run::peaks::{OwnCgroup, PeaksMeta};
 use crate::run::sources::Sources;
-use crate::stage::Matcher;
-use crate::sys::process::{exit_on_abort, outlive_aborts};
+use crate::stage::asked::Values;
+use crate::stage::{Matcher, StageFile};
+use crate::sys::process::{await_on_abort, exit_on_abort, outlive_aborts};
 use crate::watch::{self, Observed, Seen, log, notify, unseen};
 
 /// How long the first look at the artifacts may delay the launch, in all.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 /// How long the first look at the devices may delay the launch: drivers that nobody uses may be slow to wake.
 const BASELINE: Duration = Duration::from_secs(3);
+/// The same with `--cuda-memory`: contexts are made, and weighed.
+const BASELINE_WITH_CONTEXTS: Duration = Duration::from_secs(9);
 /// How long the end waits for output that its reader does not take.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Descriptors that a launch itself takes: a few at a time to start a process, one to wait for its end.
 const RESERVE: usize = 6;
+
+/// So many descriptors are needed beside those that are open from the beginning.
+pub(super) const LEAST_DESCRIPTORS: usize = 8;
 
 /// What `--reset-peaks` does to the launch.
 const RESETS: &str = "--reset-peaks lowers the high-water marks of the launch's processes at each stage: what they are told of \
@@ -99,7 +106,8 @@ impl Prepared {
         let Resolution { artifacts, warnings: unresolved, .. } =
             set::resolve(&options.artifacts, &options.argv, &environment, &directory);
         let resets = options.reset_peaks.then(|| RESETS.to_owned());
-        let about_options: Vec<String> = unreachable.into_iter().chain(unresolved).chain(resets).collect();
+        let there = already_there(&candidates, options);
+        let about_options: Vec<String> = unreachable.into_iter().chain(unresolved).chain(resets).chain(there).collect();
         if !options.quiet {
             // What was asked for may never come, and a server never ends: this is said before the start.
             about_options.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
@@ -157,10 +165,29 @@ impl Prepared {
     }
 }
 
+/// What is there before the start that would mark a stage of the file that the command itself fits, or that was named.
+fn already_there(candidates: &[StageFile], options: &Options) -> Vec<String> {
+    let argv: Vec<String> = options.argv.iter().map(text_of).collect();
+    let Some(file) = candidates.iter().find(|file| file.fits(&argv)).or(candidates.last()) else { return Vec::new() };
+    let variable = |name: &String| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut values = Values::new();
+    // A file's variables are those of a program that it fits; one that the command starts is not known yet.
+    if file.argv.is_empty() || file.fits(&argv) {
+        values.extend(file.vars.iter().map(|(name, of)| {
+            let value = of.in_argv(&argv).or_else(|| of.env.iter().find_map(variable));
+            (name.clone(), value.unwrap_or_else(|| of.default.clone()))
+        }));
+    }
+    already(file, &values)
+}
+
 /// Runs the command under the profiler; returns the exit status.
 pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let mut meter = Meter::begin();
     launch::signals::hold();
+    few_descriptors()?;
+    // The threads of the preparation may abort while the command is being started.
+    outlive_aborts();
     // Drivers wake while the rest is prepared.
     let devices = || DeviceProbe::begin(options.devices.clone());
     let device = surroundings::descriptors_suffice().then(devices);
@@ -169,7 +196,8 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
     let mut device = device.unwrap_or_else(devices);
-    warnings.extend(device.baseline(BASELINE));
+    let limit = if options.devices.cuda.is_some() { BASELINE_WITH_CONTEXTS } else { BASELINE };
+    warnings.extend(device.baseline(limit));
 
     let (sender, receiver) = channel();
     let control = Control::new()?;
@@ -177,7 +205,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     // From here on what is refused (descriptors, threads) costs what it was for, and not the launch.
     let reserve = reserve();
     let notify = notify::Notify::bind(std::env::var_os("NOTIFY_SOCKET").as_deref().map(Path::new))
-        .map_err(|error| warnings.push(format!("notifications cannot be heard: {error}")))
+        .map_err(|error| warnings.push(watch::not_heard(&error)))
         .ok();
     let mut group = options.cgroup.then(OwnGroup::create);
     let command = launch::Command {
@@ -220,7 +248,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     };
 
     // The command runs: nothing from here on may return before it has ended.
-    outlive_aborts();
+    await_on_abort(started.pid);
     // Whatever the fork had of this process was no more than this.
     let own_rss = memory_of_this_process();
     if let (Some(error), Some(Ok(_))) = (started.group_error, &group) {
@@ -247,13 +275,18 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if kernel.is_some() {
         tree.keep_history(started.start, options.argv.iter().map(text_of).collect());
     }
-    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch().map_err(|why| warnings.push(why)).ok());
+    let mapped = {
+        let sender = sender.clone();
+        move || drop(sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what: Observed::Recorded }))
+    };
+    let recorded = kernel.as_ref().and_then(|kernel| kernel.watch(mapped).map_err(|why| warnings.push(why)).ok());
+    device.helper().into_iter().for_each(|pid| outputs.adopt(pid));
     outputs.keep_out_of(tree.view());
     meter.count_in(outputs.helpers());
     let view = tree.view();
     let notified = notify.and_then(|notify| {
         let watch = notify.watch(sender.clone(), Box::new(move |pid| belongs(&view, pid)));
-        watch.map_err(|error| warnings.push(format!("notifications cannot be heard: {error}"))).ok()
+        watch.map_err(|error| warnings.push(watch::not_heard(&error))).ok()
     });
     meta.warnings = warnings;
     let discover = !artifacts.iter().any(|artifact| artifact.found == Found::Declared);
@@ -339,6 +372,22 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
 fn cause_of(panic: &(dyn std::any::Any + Send)) -> String {
     let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     format!("it panicked: {}", said.unwrap_or("without a word"))
+}
+
+/// Refuses what would end half-way: whether one descriptor more or less is there at each step is chance.
+fn few_descriptors() -> Result<(), ProfileError> {
+    let mut had = Vec::new();
+    while had.len() < LEAST_DESCRIPTORS {
+        match File::open("/dev/null") {
+            Ok(file) => had.push(file),
+            Err(source) if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                return Err(ProfileError::Descriptors { had: had.len(), source });
+            }
+            // Nothing else is asked here.
+            Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// Descriptors to be held while the profiler opens its own, so that where they are short the launch itself has some.

@@ -49,6 +49,9 @@ const LEAST_FOR_TENSORS: u64 = 5_000_000;
 /// The first look at an artifact that was found after start.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
+/// While a file is read that was mapped, and for whose mapping a stage may wait, it is asked for so often.
+const BEING_READ: Duration = Duration::from_micros(250);
+
 /// A look is left for a mapping so many times, and then goes through: there may be very many.
 const MOST_LEFT: usize = 3;
 
@@ -241,11 +244,12 @@ impl Recorder {
         self.finish()
     }
 
-    /// Until the next tick, or until a mapping is to be asked for again.
+    /// Until the next tick, or until a mapping is to be asked for again, or what was mapped, which is being read.
     fn wait(&self) -> Duration {
-        let now = Mono::now();
-        let until_tick = Duration::from_nanos(self.pace.wait_ns(now));
-        let soon = self.probes.kernel.as_ref().and_then(|kernel| kernel.ask_after(now));
+        let until_tick = Duration::from_nanos(self.pace.wait_ns(Mono::now()));
+        let Some(kernel) = &self.probes.kernel else { return until_tick };
+        let is_read = kernel.is_pending() && self.discovery.as_ref().is_some_and(Discovery::is_busy);
+        let soon = if is_read { Some(BEING_READ) } else { kernel.ask_after() };
         soon.map_or(until_tick, |soon| soon.min(until_tick))
     }
 
@@ -341,9 +345,15 @@ impl Recorder {
         let last = looked.sample.values;
         self.follow(looked.found);
         self.end_history();
+        if let Some((used, reason)) = self.probes.device.verdict() {
+            self.happened(Mono::now(), Some(0), What::DeviceUse { used, reason });
+        }
         let reason = |metric| self.absence.ever().find(|(of, _)| *of == metric).map_or("", |(_, why)| why).to_owned();
         self.meta.warnings.extend(lacking::caveats(self.probes.process.caveats(), &last, reason));
         self.faults.iter_mut().for_each(FaultLog::finish);
+        if let Some(text) = place::fits_nothing(&self.meta.stages, self.matcher.has_fitted()) {
+            self.happened(Mono::now(), Some(0), What::Warning { text });
+        }
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });
@@ -462,6 +472,10 @@ impl Recorder {
     fn hear(&mut self, seen: Seen) -> Vec<Event> {
         match seen.what {
             Observed::Line(line) => {
+                // What may fill the disk comes after what says what the run is.
+                if self.surroundings.is_some() {
+                    self.write_meta();
+                }
                 let (at, line) = (self.clock.at(seen.at), line.into_line());
                 let logged = LoggedLine { at, uncertainty_ns: seen.uncertainty_ns, line };
                 if let Some(folder) = &mut self.folder {
@@ -484,6 +498,8 @@ impl Recorder {
                 self.folder.iter_mut().for_each(|folder| folder.answer(row.clone()));
                 Vec::new()
             }
+            // Its record was taken by now.
+            Observed::Recorded => Vec::new(),
             Observed::Barrier(waiting) => {
                 self.waiting.push(waiting);
                 Vec::new()
@@ -571,7 +587,9 @@ impl Recorder {
             What::Gone { pid, .. } => self.end_of(*pid),
             What::Warning { text } => self.meta.warnings.push(text.clone()),
             What::Exit { code, signal, .. } => {
-                self.meta.exit = Some(Exit { at: event.at, code: *code, signal: *signal, stopped: self.stopped });
+                let stopped_at = self.meta.until.clone().filter(|_| self.stopped);
+                let (code, signal, stopped) = (*code, *signal, self.stopped);
+                self.meta.exit = Some(Exit { at: event.at, code, signal, stopped, stopped_at });
             }
             _ => {}
         }
@@ -775,7 +793,7 @@ impl Recorder {
     /// Takes into the set what was discovered and has been read by now.
     fn adopt(&mut self) -> Vec<Event> {
         let mut marks = Vec::new();
-        for found in self.discovery.as_ref().map(Discovery::ready).unwrap_or_default() {
+        for found in self.discovery.as_mut().map(Discovery::ready).unwrap_or_default() {
             let artifact = match found {
                 Discovered::Left(why) if why.is_empty() => continue,
                 Discovered::Left(why) => {

@@ -23,19 +23,31 @@ const UNEXPLAINED: u64 = 64 << 20;
 /// something: what is left when it is over says nothing of what it took.
 pub(super) fn row(table: &StageTable) -> Option<&StageRow> {
     let last = table.last_stage_reached()?;
-    let alive = |row: &&StageRow| row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0);
-    Some(table.reached().rev().filter(|row| row.at() <= last.at()).find(alive).unwrap_or(last))
+    Some(table.reached().rev().filter(|row| row.at() <= last.at()).find(|row| is_alive(row)).unwrap_or(last))
+}
+
+fn is_alive(row: &StageRow) -> bool {
+    row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0)
+}
+
+/// Whether the account at a stage tells anything: every figure would say that a launch without artifacts holds nothing
+/// when it is over.
+pub(super) fn tells(run: &Run, row: &StageRow) -> bool {
+    !run.meta.artifacts.is_empty() || is_alive(row)
 }
 
 /// The account, in its parts and in words.
 pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
     let (Some(last), Some(row)) = (table.last_stage_reached(), row(table)) else { return };
     let stage = plain(&row.outcome.stage);
-    if row.host.total == Bounds::ABSENT {
+    let has_artifacts = !run.meta.artifacts.is_empty();
+    if !tells(run, row) {
+        // Nothing is said.
+    } else if row.host.total == Bounds::ABSENT {
         page.line(&format!("Host memory of the launch at {stage} is not known: parts of it are absent."));
     } else {
         page.blank();
-        parts(page, &stage, &row.host);
+        parts(page, &stage, &row.host, has_artifacts);
         page.line(&basis(&row.host));
         subsets(page, row);
         available(page, run, row);
@@ -48,7 +60,7 @@ pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
     ranks(page, run, row.sampled);
 }
 
-fn parts(page: &mut Page, stage: &str, account: &HostAccount) {
+fn parts(page: &mut Page, stage: &str, account: &HostAccount, has_artifacts: bool) {
     let mut line = |name: &str, [low, high]: [String; 2]| {
         let name = elide(name, NAME);
         let pad = " ".repeat(NAME - columns(&name));
@@ -57,18 +69,25 @@ fn parts(page: &mut Page, stage: &str, account: &HostAccount) {
     let cells =
         |bounds: Bounds| [bounds.low, bounds.high].map(|bytes| bytes.map_or_else(|| ABSENT.to_owned(), units::bytes));
     line(&format!("host memory at {stage}"), ["at least".to_owned(), "at most".to_owned()]);
-    shown_parts(account).for_each(|(name, bounds)| line(&format!("  {name}"), cells(bounds)));
+    shown_parts(account, has_artifacts).for_each(|(name, bounds)| line(&format!("  {name}"), cells(bounds)));
     line("  total", cells(account.total));
     if let Some(swap) = account.swap.filter(|swap| *swap > 0) {
         line("  swapped out, not in the total", cells(Bounds { low: Some(swap), high: Some(swap) }));
     }
 }
 
-/// The parts with their names, but for huge pages where there are none: few launches use them.
-pub(super) fn shown_parts(account: &HostAccount) -> impl Iterator<Item = (&'static str, Bounds)> {
+/// The parts with their names. Few launches use huge pages, and without an artifact there is nothing that could be of
+/// one: those are left out where they are none.
+pub(super) fn shown_parts(account: &HostAccount, has_artifacts: bool) -> impl Iterator<Item = (&'static str, Bounds)> {
     let parts = Part::ALL.into_iter().map(|part| (part, account.part(part)));
-    let shown =
-        |(part, bounds): &(Part, Bounds)| *part != Part::HugePages || bounds.high.is_some_and(|bytes| bytes > 0);
+    let shown = move |(part, bounds): &(Part, Bounds)| {
+        let may_be_none = match part {
+            Part::HugePages => true,
+            Part::Payload | Part::ArtifactOther => !has_artifacts,
+            _ => false,
+        };
+        !may_be_none || bounds.high.is_some_and(|bytes| bytes > 0)
+    };
     parts.filter(shown).map(|(part, bounds)| (name(part), bounds))
 }
 

@@ -8,7 +8,10 @@
 //! the total; `host_basis`, how it is known; and the total, `host_bytes_low`, `host_bytes_high`; the ratios of
 //! [`crate::account::ratios`], as decimal numbers; where the payload's data came from since the previous mark
 //! (`data_from`) and since start (`data_from_start`), with the reason; what the counters since start may lack
-//! (`unaccounted_…`); and `after_<metric>`, signed, what came from the mark to the stopping event.
+//! (`unaccounted_…`); `after_<metric>`, signed, what came from the mark to the stopping event; and, at the stopping
+//! event's row alone, `steady_<metric>`, the level of device memory that stood longest after it, and
+//! `peak_over_steady_<metric>`, signed, by how much the largest sample up to it was above that, with `steady_reason`
+//! where there is none.
 
 use std::io::Write;
 
@@ -17,7 +20,7 @@ use csv::{Terminator, WriterBuilder};
 use crate::account::host::Part;
 use crate::account::ratios::RATIOS;
 use crate::account::source::{DataFrom, Verdict};
-use crate::account::{AFTER, Peak, StageRow, StageTable, Work};
+use crate::account::{AFTER, Peak, STEADY, StageRow, StageTable, Work};
 use crate::metric::{ALL, Metric};
 
 use super::text::plain;
@@ -52,6 +55,9 @@ pub fn header() -> Vec<String> {
     header.extend(RATIOS.iter().map(|ratio| ratio.name.to_owned()));
     header.extend(WORK.map(str::to_owned));
     header.extend(AFTER.iter().map(|metric| format!("after_{}", metric.name())));
+    header.extend(STEADY.iter().map(|metric| format!("steady_{}", metric.name())));
+    header.extend(STEADY.iter().map(|metric| format!("peak_over_steady_{}", metric.name())));
+    header.push("steady_reason".to_owned());
     header
 }
 
@@ -80,6 +86,9 @@ fn cells(table: &StageTable, row: &StageRow, before: Option<&StageRow>) -> Vec<S
     cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, before))));
     cells.extend(work_cells(&row.work));
     cells.extend(AFTER.iter().map(|&metric| cell(table.after(row, metric))));
+    cells.extend(STEADY.iter().map(|&metric| cell(row.steady.level(metric))));
+    cells.extend(STEADY.iter().map(|&metric| cell(row.peak_over_steady(metric))));
+    cells.push(text(&row.steady.reason));
     cells
 }
 
@@ -177,13 +186,20 @@ mod tests {
             span_peaks: Vec::new(),
             work: Work::default(),
             host,
+            steady: Default::default(),
         };
         let table = StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() };
         assert_eq!(cells(&table, &table.rows[0], None).len(), names.len());
         let text = written(&table);
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");
-        assert!(text.ends_with(&format!(",1,,,{}\r\n", ",".repeat(RATIOS.len() + WORK.len() + AFTER.len()))), "{text}");
+        assert!(
+            text.ends_with(&format!(
+                ",1,,,{}\r\n",
+                ",".repeat(RATIOS.len() + WORK.len() + AFTER.len() + 2 * STEADY.len() + 1)
+            )),
+            "{text}"
+        );
         let place = names.iter().position(|name| name == "change_rss_bytes").unwrap();
         assert!(text.lines().nth(1).unwrap().contains(",-7,") && place > 0);
     }

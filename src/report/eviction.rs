@@ -93,7 +93,16 @@ mod tests {
             Event { at: At(at), uncertainty_ns: None, what }
         };
         let events = falls.iter().map(event).collect();
-        let run = Run { folder, meta, samples, events, details: Vec::new(), gaps: Vec::new(), tensors: None };
+        let run = Run {
+            folder,
+            meta,
+            samples,
+            events,
+            details: Vec::new(),
+            gaps: Vec::new(),
+            tensors: None,
+            responses: Vec::new(),
+        };
         let mark =
             Mark { stage: "ready".into(), evidence: Evidence::Log, detail: String::new(), sampled: Some(At(50)) };
         let outcome = Outcome {

@@ -2,7 +2,7 @@
 
 use super::tensors;
 use super::text::plain;
-use super::units::{bytes, count, significant};
+use super::units::{bytes, count, counted, significant};
 use crate::run::Run;
 use crate::run::faults::{Counts, FaultSamples};
 
@@ -23,16 +23,15 @@ pub fn sentences(run: &Run) -> Vec<String> {
     }
     if samples.lost_records > 0 {
         said.push(format!(
-            "{} records of faults and mappings were lost for want of room in rings of {} a CPU; mappings were read \
-             again.",
-            count(samples.lost_records),
-            bytes(samples.ring_bytes)
+            "Lost for want of room in rings of {} a CPU: {} of faults and mappings; mappings were read again.",
+            bytes(samples.ring_bytes),
+            counted(samples.lost_records, "record")
         ));
     }
     if samples.left_out.total() > 0 {
         said.push(format!(
-            "faults.csv ends at its limit: {} samples stand in the totals alone.",
-            count(samples.left_out.total())
+            "faults.csv ends at its limit; in the totals alone: {}.",
+            counted(samples.left_out.total(), "sample")
         ));
     }
     said
@@ -70,7 +69,8 @@ fn of_tensors(run: &Run, samples: &FaultSamples) -> Option<String> {
     let touched = tensors::touched(tensors).len();
     let between = if samples.minor_period > 1 { "between two samples, " } else { "" };
     Some(if touched == all {
-        format!("Each of the {all} tensors has a sampled fault (tensors.csv, touched.svg).")
+        let each = if all == 1 { "The one tensor".to_owned() } else { format!("Each of the {all} tensors") };
+        format!("{each} has a sampled fault (tensors.csv, touched.svg).")
     } else {
         format!(
             "{touched} of {all} tensors have a sampled fault (tensors.csv, touched.svg). The others may have been \

@@ -92,6 +92,7 @@ fn rematch(run: &mut Run, file: StageFile) -> anyhow::Result<()> {
         run.output()?.into_iter().map(|logged| (logged.at, logged.uncertainty_ns, logged.line)).collect();
     let marks = stage::rematch(vec![file.clone()], &run.events, &lines, &run.samples);
     run.events = stage::with_marks(&run.events, marks);
+    run.meta.variables = stage::values(&file, &run.events);
     run.meta.until = file.until.clone();
     run.meta.stages_digest = file.digest();
     run.meta.stage_digests = file.digests();

@@ -18,6 +18,7 @@ pub mod markdown;
 pub mod peak;
 pub mod perfetto;
 pub mod plot;
+mod repeats;
 mod sources;
 pub mod tensors;
 pub mod terminal;

@@ -10,7 +10,7 @@ use crate::metric::Metric;
 use crate::run::Run;
 
 use super::text::{columns, elide, padded, plain, wrap};
-use super::{account, death, device, eviction, faults, findings, units, words, work};
+use super::{account, death, device, eviction, faults, findings, repeats, units, words, work};
 
 pub(super) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
@@ -79,7 +79,9 @@ pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     death::section(&mut page, run);
     table_of_stages(&mut page, table);
     page.blank();
-    words::gap(table).iter().for_each(|sentence| page.line(sentence));
+    // Without an artifact there is no payload of which it could be said how much is there.
+    let gap = if run.meta.artifacts.is_empty() { Vec::new() } else { words::gap(table) };
+    gap.iter().for_each(|sentence| page.line(sentence));
     words::after(table).iter().for_each(|sentence| page.line(sentence));
     uncertain_times(&mut page, table);
     stale_residency(&mut page, table);
@@ -91,6 +93,7 @@ pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     super::sources::sentence(&run.meta).iter().for_each(|sentence| page.line(sentence));
     work::lines(run, table).iter().for_each(|line| page.line(line));
     faults::sentences(run).iter().for_each(|sentence| page.line(sentence));
+    repeats::sentences(run).iter().for_each(|sentence| page.line(sentence));
     page.blank();
     page.line(&words::condition(run));
     page.line(&format!("{} · stages: {}", words::stopping_event(run, table), words::stage_file(run)));
@@ -142,8 +145,11 @@ impl Page {
         self.parts.push(Written::Paragraph(by, text.to_owned()));
     }
 
+    /// An empty line, unless the last one is.
     pub(super) fn blank(&mut self) {
-        self.raw("");
+        if !matches!(self.parts.last(), Some(Written::Raw(line)) if line.is_empty()) {
+            self.raw("");
+        }
     }
 
     /// All of it, paragraphs broken.
@@ -173,26 +179,49 @@ impl Page {
     }
 }
 
-fn table_of_stages(page: &mut Page, table: &StageTable) {
-    let name = WIDTH - COLUMNS.iter().map(|column| column.width + 1).sum::<usize>();
-    let mut head = format!("{:<name$}", "stage");
-    COLUMNS.iter().for_each(|column| head.push_str(&format!(" {:>1$}", column.head, column.width)));
-    page.raw(&head);
-    for row in table.reached() {
-        let stage = plain(&row.outcome.stage);
-        // A name that is too long has a line of its own: it is what the reader will look for.
-        let mut line = if columns(&stage) <= name {
-            padded(&stage, name)
-        } else {
-            page.raw(&elide(&stage, WIDTH));
-            " ".repeat(name)
-        };
-        for column in &COLUMNS {
-            let value = (column.value)(row).unwrap_or_else(|| ABSENT.to_owned());
-            line.push_str(&format!(" {:>1$}", elide(&value, column.width), column.width));
-        }
-        page.raw(&line);
+/// The widths of [`COLUMNS`]; narrower, where that is what the longest name needs.
+fn widths(table: &StageTable) -> [usize; COLUMNS.len()] {
+    let usual = COLUMNS.map(|column| column.width);
+    let longest = table.reached().map(|row| columns(&plain(&row.outcome.stage))).max().unwrap_or(0);
+    if longest <= room_for_names(&usual) {
+        return usual;
     }
+    COLUMNS.map(|column| {
+        let values = table.reached().map(|row| (column.value)(row).map_or(1, |value| columns(&value)));
+        values.max().unwrap_or(0).max(columns(column.head)).min(column.width)
+    })
+}
+
+fn room_for_names(widths: &[usize]) -> usize {
+    WIDTH - widths.iter().map(|width| width + 1).sum::<usize>()
+}
+
+fn table_of_stages(page: &mut Page, table: &StageTable) {
+    let widths = widths(table);
+    let name = room_for_names(&widths);
+    let shown: Vec<String> = table.reached().map(|row| elide(&plain(&row.outcome.stage), name)).collect();
+    let line = |stage: &str, cells: &[String; COLUMNS.len()]| {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!(" {:>width$}", elide(cell, width)));
+        format!("{}{}", padded(stage, name), cells.collect::<String>())
+    };
+    page.raw(&line("stage", &COLUMNS.map(|column| column.head.to_owned())));
+    for (row, stage) in table.reached().zip(&shown) {
+        // The name is what the reader will look for: where its ends are another's too, it has a line of its own.
+        let is_alone = shown.iter().filter(|other| *other == stage).count() == 1;
+        if !is_alone {
+            page.raw(&elide(&plain(&row.outcome.stage), WIDTH));
+        }
+        let cells = COLUMNS.map(|column| (column.value)(row).unwrap_or_else(|| ABSENT.to_owned()));
+        page.raw(&line(if is_alone { stage } else { "" }, &cells));
+        if let Some(begin) = row.outcome.begin {
+            let mut cells = [const { String::new() }; COLUMNS.len()];
+            cells[0] = seconds(begin);
+            page.raw(&line("  begun at", &cells));
+        }
+    }
+    let elided =
+        table.reached().map(|row| plain(&row.outcome.stage)).zip(&shown).filter(|(name, shown)| name != *shown);
+    elided.for_each(|(name, shown)| page.line(&format!("{shown}: {name}")));
     words::missing(table).iter().for_each(|sentence| page.line(sentence));
     if table.reached().next().is_some() {
         page.raw("time since start; memory at the stage; +faults and +read since the stage before");
@@ -280,12 +309,74 @@ pub(super) fn cost(run: &Run) -> Option<String> {
         same if same == run.meta.interval_ns => units::duration(same),
         last => format!("{}, at the end {}", units::duration(run.meta.interval_ns), units::duration(last)),
     };
+    let ticks = format!("{} tick{}", cost.ticks, if cost.ticks == 1 { "" } else { "s" });
     Some(format!(
-        "{}; {} ticks ({interval}), {} late, median {}, p99 {}",
+        "{}; {} ({interval}), {} late, median {}, p99 {}",
         words::cost(run)?,
-        cost.ticks,
+        ticks,
         cost.late_ticks,
         units::duration(cost.tick_cost_median_ns),
         units::duration(cost.tick_cost_p99_ns)
     ))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::event::What;
+
+    /// The table of a recorded run, its marks' names changed, without what stands below it.
+    fn table(rename: impl Fn(usize, &str) -> String, begin: Option<At>) -> Vec<String> {
+        let mut run = Run::load(std::path::Path::new("fixtures/runs/lazy")).unwrap();
+        let mut number = 0;
+        for event in &mut run.events {
+            if let What::Mark(mark) = &mut event.what {
+                let name = rename(number, &mark.stage);
+                for stage in &mut run.meta.stages.stages {
+                    if stage.name == mark.stage {
+                        stage.name.clone_from(&name);
+                    }
+                }
+                (mark.stage, number) = (name, number + 1);
+            }
+        }
+        let mut table = StageTable::of(&run);
+        table.rows[0].outcome.begin = begin;
+        let mut page = Page::default();
+        table_of_stages(&mut page, &table);
+        page.text.lines().take_while(|line| !line.starts_with("first_response:")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_long_name_does_not_break_the_rows() {
+        let usual = table(|_, name| name.to_owned(), None);
+        for length in [18, 20, 24, 40, 64] {
+            let lines = table(|number, _| format!("{number}{}", "x".repeat(length - 1)), None);
+            let (lines, below) = lines.split_at(usual.len());
+            // What is elided in the table is told in full below it.
+            let is_elided = lines[1].contains('…');
+            let full = below.iter().filter(|line| line.contains(&"x".repeat(length - 1))).count();
+            assert_eq!(full, if is_elided { usual.len() - 1 } else { 0 }, "{lines:#?} {below:#?}");
+            assert!(lines.iter().all(|line| columns(line) <= WIDTH), "{lines:#?}");
+            let numbers = |lines: &[String]| {
+                lines
+                    .iter()
+                    .skip(1)
+                    .map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" "))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(numbers(lines), numbers(&usual));
+        }
+        assert!(table(|_, _| "x".repeat(20), None)[1].starts_with(&"x".repeat(20)), "the columns give way first");
+        // Names of which the same would be left have a line of their own each.
+        let alike = table(|number, _| format!("{}{number}{}", "x".repeat(30), "y".repeat(30)), None);
+        assert!(alike[1].len() == 61 && alike[2].starts_with("   "), "{alike:#?}");
+    }
+
+    #[test]
+    fn a_span_has_a_row_for_its_beginning() {
+        let lines = table(|_, name| name.to_owned(), Some(At(1_250_000_000)));
+        assert_eq!(lines[2], format!("{:<18} {:>8}", "  begun at", "1.250"), "{lines:#?}");
+    }
 }

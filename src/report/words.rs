@@ -61,7 +61,7 @@ pub fn after(table: &StageTable) -> Vec<String> {
         let faults = faults.into_iter().sum::<Option<i64>>().and_then(|faults| u64::try_from(faults).ok());
         let parts: Vec<String> = [
             rise(Metric::ResidentPayloadBytes).map(|bytes| format!("{} of payload came in", units::bytes(bytes))),
-            faults.filter(|faults| *faults > 0).map(|faults| format!("{} page faults", units::count(faults))),
+            faults.filter(|faults| *faults > 0).map(|faults| units::counted(faults, "page fault")),
             rise(Metric::ReadBytes).map(|bytes| format!("{} read from storage", units::bytes(bytes))),
             rise(Metric::DeviceLaunchBytes).map(|bytes| format!("{} more on devices", units::bytes(bytes))),
         ]

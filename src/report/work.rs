@@ -31,6 +31,7 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
     let whole = end.and_then(|end| u64::try_from(end.0).ok()).unwrap_or(0);
     let mut spans: Vec<(u64, usize, String)> = Vec::new();
     let mut left_out: Vec<u64> = Vec::new();
+    let mut any_known = false;
     let mut begin = 0;
     for (index, (row, name)) in rows.iter().enumerate() {
         let Some((at, _)) = row.at().zip(row.sampled) else { continue };
@@ -40,15 +41,18 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
         let before = index.checked_sub(1).map(|before| rows[before].0);
         let busy = ratios::cores_busy(row, before).filter(|_| length >= COARSE_NS);
         let spent = spent(busy, ratios::user_share(&row.deltas), cores.as_ref());
-        let data = data(source, row.deltas.get(counter(&behind)), &behind);
-        if spent.is_none() && !tells(source) {
-            continue;
-        }
-        if length < whole / SHARE {
+        let data = data(run, source, row.deltas.get(counter(&behind)), &behind);
+        let is_known = spent.is_some() || tells(source);
+        any_known |= is_known;
+        if length < whole / SHARE || (!is_known && length < COARSE_NS) {
             left_out.push(length);
             continue;
         }
         spans.push((length, index, line(name, spent, data, length)));
+    }
+    if !any_known {
+        spans.clear();
+        left_out.clear();
     }
     spans.sort_by_key(|(length, ..)| std::cmp::Reverse(*length));
     left_out.extend(spans.drain(MOST.min(spans.len())..).map(|(length, ..)| length));
@@ -61,7 +65,7 @@ pub fn lines(run: &Run, table: &StageTable) -> Vec<String> {
         let busy = since.zip(ratios::cpu_ns(&last.values)).and_then(|(since, cpu)| Thousandths::of(cpu, since));
         let busy = busy.filter(|_| whole >= COARSE_NS);
         let spent = spent(busy, ratios::user_share(&last.values), cores.as_ref());
-        let data = data(last.work.source_from_start.as_ref(), last.values.get(counter(&behind)), &behind);
+        let data = data(run, last.work.source_from_start.as_ref(), last.values.get(counter(&behind)), &behind);
         lines.push(line(&format!("start → {}", last.outcome.stage), spent, data, whole));
     }
     lines.extend(not_shown(&left_out));
@@ -101,8 +105,8 @@ fn storage(run: &Run) -> Vec<String> {
     named.chain(more).collect()
 }
 
-fn line(name: &str, spent: Option<String>, data: String, length: u64) -> String {
-    let parts: Vec<String> = spent.into_iter().chain([data, units::duration(length)]).collect();
+fn line(name: &str, spent: Option<String>, data: Option<String>, length: u64) -> String {
+    let parts: Vec<String> = spent.into_iter().chain(data).chain([units::duration(length)]).collect();
     format!("{}: {}", plain(name), parts.join(", "))
 }
 
@@ -119,7 +123,16 @@ fn counter(behind: &Behind) -> Metric {
     if *behind == Behind::Mount { Metric::StorageReadBytes } else { Metric::ReadBytes }
 }
 
-fn data(verdict: Option<&Verdict>, read: Option<u64>, behind: &Behind) -> String {
+/// What was read and where the payload came from; of the latter nothing where there is no artifact that had any.
+fn data(run: &Run, verdict: Option<&Verdict>, read: Option<u64>, behind: &Behind) -> Option<String> {
+    let from = if *behind == Behind::Mount { "the network mount" } else { "storage" };
+    let read = match (read, behind) {
+        // What such a mount moves is in no counter: a figure would say that it moved nothing.
+        (_, Behind::Nothing(_)) | (None, _) => None,
+        (Some(0), Behind::Mount) => Some(format!("nothing read from {from}")),
+        (Some(0), _) => Some("no disk I/O".to_owned()),
+        (Some(read), _) => Some(format!("{} read from {from}", units::bytes(read))),
+    };
     let verdict = match verdict.map(|verdict| verdict.from) {
         None => "source not known",
         Some(None) => "nothing loaded",
@@ -128,14 +141,9 @@ fn data(verdict: Option<&Verdict>, read: Option<u64>, behind: &Behind) -> String
         Some(Some(DataFrom::Mixed)) => "data from storage and page cache",
         Some(Some(DataFrom::Unknown)) => "source cannot be told",
     };
-    let from = if *behind == Behind::Mount { "the network mount" } else { "storage" };
-    match (read, behind) {
-        // What such a mount moves is in no counter: a figure would say that it moved nothing.
-        (_, Behind::Nothing(_)) | (None, _) => verdict.to_owned(),
-        (Some(0), Behind::Mount) => format!("nothing read from {from}, {verdict}"),
-        (Some(0), _) => format!("no disk I/O, {verdict}"),
-        (Some(read), _) => format!("{} read from {from}, {verdict}", units::bytes(read)),
-    }
+    let verdict = (!run.meta.artifacts.is_empty()).then(|| verdict.to_owned());
+    let parts: Vec<String> = read.into_iter().chain(verdict).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// The cores that the launch may use: how many, and by what.

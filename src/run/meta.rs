@@ -147,6 +147,16 @@ pub struct Exit {
     pub signal: Option<i32>,
     /// Whether the profiler ended it at the stopping event (`--then stop`).
     pub stopped: bool,
+    /// That stopping event, where it did. Absent in runs of versions that did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_at: Option<String>,
+}
+
+impl Exit {
+    /// The stopping event at which the profiler ended the command, for people, if it did.
+    pub fn stop(&self) -> Option<&str> {
+        self.stopped.then(|| self.stopped_at.as_deref().unwrap_or("its stopping event"))
+    }
 }
 
 /// What the profiling itself took.

@@ -7,6 +7,7 @@ pub mod death;
 pub mod faults;
 pub mod meta;
 pub mod peaks;
+pub mod responses;
 pub mod rows;
 pub mod silence;
 pub mod sources;
@@ -81,6 +82,8 @@ pub struct Run {
     pub details: Vec<Detail>,
     /// Of runs with `--faults`.
     pub tensors: Option<faults::Tensors>,
+    /// Of runs with repeated requests or a workload, in the order in which they ended.
+    pub responses: Vec<responses::Response>,
     /// What could not be read of the folder, for people: a torn last line, a missing file.
     pub gaps: Vec<String>,
 }
@@ -121,7 +124,8 @@ impl Run {
         let events = read_rows(folder, EVENTS, &mut gaps, |_, row| rows::event(row))?;
         let details = read_rows(folder, DETAIL, &mut gaps, |_, row| rows::detail(row))?;
         let tensors = faults::Tensors::load(folder, &meta, &mut gaps)?;
-        Ok(Run { folder: folder.to_owned(), meta, samples, events, details, tensors, gaps })
+        let responses = responses::load(folder, &mut gaps)?;
+        Ok(Run { folder: folder.to_owned(), meta, samples, events, details, tensors, responses, gaps })
     }
 
     /// The command's output as far as `output.log` keeps it; empty where there is none.

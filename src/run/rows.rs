@@ -94,7 +94,7 @@ fn text<'row>(row: &'row ByteRecord, index: usize, name: &str) -> RowResult<&'ro
 /// sums and differences overflow.
 const MOST: u128 = 1 << 62;
 
-fn number(row: &ByteRecord, index: usize, name: &str) -> RowResult<Option<u64>> {
+pub(super) fn number(row: &ByteRecord, index: usize, name: &str) -> RowResult<Option<u64>> {
     match text(row, index, name)? {
         "" => Ok(None),
         field => {
@@ -118,7 +118,7 @@ fn time_of(field: &str) -> RowResult<At> {
     plausible(i128::from(ns), "t_ns").map(|_| At(ns))
 }
 
-fn time(row: &ByteRecord, index: usize) -> RowResult<At> {
+pub(super) fn time(row: &ByteRecord, index: usize) -> RowResult<At> {
     time_of(text(row, index, "t_ns")?)
 }
 
@@ -184,6 +184,7 @@ const KINDS: &[&str] = &[
     "absent",
     "present",
     "peaks_reset",
+    "device_use",
     "warning",
     "exit",
 ];
@@ -310,6 +311,7 @@ mod tests {
                 outcome: "accepted".into(),
                 first_byte: Some(At(4)),
                 bytes: None,
+                is_cut: true,
                 without_row: 2,
             }),
             What::FirstOutput { stream: Stream::Stderr },
@@ -324,6 +326,8 @@ mod tests {
             What::Absent { metric: Metric::ReadBytes, reason: "denied".into() },
             What::Present { metric: Metric::ReadBytes },
             What::PeaksReset {},
+            What::DeviceUse { used: Some(false), reason: "x".into() },
+            What::DeviceUse { used: None, reason: "y".into() },
             What::warning("full"),
             What::Exit { pid: 7, code: Some(0), signal: None },
         ];

@@ -103,6 +103,7 @@ mod tests {
             events: Vec::new(),
             details: Vec::new(),
             tensors: None,
+            responses: Vec::new(),
             gaps: Vec::new(),
         };
         run.longest_silence(At(until)).unwrap()

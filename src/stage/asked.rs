@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -172,6 +173,14 @@ pub fn fill_json(value: &Value, values: &Values) -> Value {
     }
 }
 
+/// A path, `~/` being the home directory.
+pub fn at_home(path: &str) -> PathBuf {
+    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
+        (Some(rest), Some(home)) => Path::new(&home).join(rest),
+        _ => PathBuf::from(path),
+    }
+}
+
 /// Plain text, and the names that stand in braces.
 fn pieces(text: &str) -> impl Iterator<Item = Result<&str, &str>> {
     let mut rest = text;
@@ -219,6 +228,12 @@ impl Http {
             timeout_ns: TIMEOUT_NS,
             poll_ns: POLL_NS,
         }
+    }
+
+    /// Host and port, as they stand in the URL.
+    pub fn authority(&self) -> &str {
+        let url = self.url.as_str();
+        url.split_once("://").map_or("", |(_, rest)| rest).split(['/', '?', '#']).next().unwrap_or_default()
     }
 
     /// The variables without which it cannot be sent.

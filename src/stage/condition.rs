@@ -27,6 +27,8 @@ pub enum Condition {
     Residency(Share),
     /// The launched command ended.
     Exit(ExitIs),
+    /// A notification by this name came.
+    Notify(String),
     /// A request was answered as it should be.
     Http(Box<Http>),
     /// Requests that stand for the work were all answered as they should be (`--workload`).
@@ -90,6 +92,25 @@ impl Condition {
             Condition::Log(LogLine { count: Count::Of(count), .. }) => count.names(),
             Condition::All(parts) | Condition::Any(parts) => parts.iter().flat_map(Condition::names).collect(),
             _ => BTreeSet::new(),
+        }
+    }
+
+    /// The same for people: each variable as its value, where that is known.
+    pub fn shown(&self, values: &Values) -> Condition {
+        let filled = |template: &Template| Template::new(template.fill_known(values));
+        let parts = |parts: &[Condition]| parts.iter().map(|part| part.shown(values)).collect();
+        match self {
+            Condition::Http(http) => Condition::Http(Box::new(Http { url: filled(&http.url), ..(**http).clone() })),
+            Condition::Tcp(tcp) => Condition::Tcp(Tcp { address: filled(&tcp.address), ..tcp.clone() }),
+            Condition::Unix(unix) => Condition::Unix(Unix { path: filled(&unix.path), ..unix.clone() }),
+            Condition::File(file) => Condition::File(FileIs { path: filled(&file.path), ..file.clone() }),
+            Condition::Log(log) => {
+                let count = log.count.number(values).map_or_else(|| log.count.clone(), Count::Number);
+                Condition::Log(LogLine { count, ..log.clone() })
+            }
+            Condition::All(all) => Condition::All(parts(all)),
+            Condition::Any(any) => Condition::Any(parts(any)),
+            other => other.clone(),
         }
     }
 
@@ -243,6 +264,11 @@ impl Pattern {
     /// The pattern as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it matches a line whatever is in it.
+    pub fn matches_everything(&self) -> bool {
+        self.regex().is_match(b"") && self.regex().is_match(b"\x01")
     }
 
     /// The compiled pattern.
@@ -459,6 +485,7 @@ impl fmt::Display for Condition {
             Condition::Residency(share) => write!(f, "{share} of the payload resident"),
             Condition::Exit(ExitIs::Any) => write!(f, "the end of the command"),
             Condition::Exit(ExitIs::Code(code)) => write!(f, "the command's exit with status {code}"),
+            Condition::Notify(name) => write!(f, "a notification `{name}`"),
             Condition::Http(http) => http.fmt(f),
             Condition::Work(work) => work.fmt(f),
             Condition::Tcp(tcp) => tcp.fmt(f),

@@ -4,6 +4,7 @@
 //! means something else would make two runs look comparable that are not. The parsed form is the normalised one: every
 //! default is written out in it, and its digest says whether two runs used the same definitions.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::Read;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::asked::Work;
+use super::asked::{Values, Work};
 use super::condition::{Condition, Count, FirstOutput, LogLine, Pattern, digest_of};
 use crate::event::{Stream, text_of};
 use crate::watch::{LONGEST_STAGE_NAME, is_stage_name};
@@ -31,6 +32,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("ollama", include_str!("../../stages/ollama.toml")),
     ("triton", include_str!("../../stages/triton.toml")),
     ("mistralrs", include_str!("../../stages/mistralrs.toml")),
+    ("mistralrs-python", include_str!("../../stages/mistralrs-python.toml")),
     ("tei", include_str!("../../stages/tei.toml")),
     ("cosmos", include_str!("../../stages/cosmos.toml")),
     ("transformers", include_str!("../../stages/transformers.toml")),
@@ -60,6 +62,7 @@ const CONDITIONS: &[&str] = &[
     "log",
     "residency",
     "exit",
+    "notify",
     "http",
     "tcp",
     "unix",
@@ -72,6 +75,34 @@ const CONDITIONS: &[&str] = &[
     "all",
     "any",
 ];
+
+/// What each kind of condition takes, for people, and an example of it.
+const FORMS: &[(&str, &str, &str)] = &[
+    ("mapping", "text", "mapping = \"any\""),
+    ("log", "text", "log = 'weights loaded'"),
+    ("residency", "a share", "residency = \"99%\""),
+    ("exit", "a status, or text", "exit = 0"),
+    ("notify", "text", "notify = \"weights_loaded\""),
+    ("http", "text or a table", "http = \"http://127.0.0.1:8000/health\""),
+    ("tcp", "text or a table", "tcp = \"127.0.0.1:8000\""),
+    ("unix", "text or a table", "unix = \"/run/server.sock\""),
+    ("file", "text or a table", "file = \"out/done\""),
+    ("first_output", "text", "first_output = \"line\""),
+    ("unmap", "a share", "unmap = \"50%\""),
+    ("quiet", "text or a table", "quiet = \"2 s\""),
+    ("device", "a table", "device = { rise = \"64 MiB\", still = \"200 ms\" }"),
+    ("anon", "a table", "anon = { rise = \"90%\", still = \"200 ms\" }"),
+    ("all", "an array", "all = [ { log = 'loaded' }, { mapping = \"any\" } ]"),
+    ("any", "an array", "any = [ { log = 'loaded' }, { mapping = \"any\" } ]"),
+];
+
+/// The name of the launch's own beginning in reports: no stage has it.
+const START: &str = "start";
+
+/// So many mistakes of one file are told…
+const MOST_TOLD: usize = 20;
+/// … and so many are looked for.
+const MOST_PROBLEMS: usize = 1_000;
 
 /// Longest value that is taken for a variable, in bytes.
 const LONGEST_VALUE: usize = 1024;
@@ -97,7 +128,8 @@ pub struct StageFile {
 /// A value taken from the command line of the program that the file fits, else from that program's environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variable {
-    /// The flag's spellings: `--port 80` and `--port=80` are understood, the last one counts.
+    /// The flag's spellings: `--port 80` and `--port=80` are understood, and of a single letter `-p80`, where the value
+    /// begins with no letter (`-port` is another flag). The last one counts.
     #[serde(default, deserialize_with = "one_or_many")]
     pub flag: Vec<String>,
     #[serde(default)]
@@ -128,7 +160,7 @@ impl Variable {
             for flag in &self.flag {
                 let value = match argument.strip_prefix(flag.as_str()) {
                     Some("") => argv.get(index + 1).filter(|next| !next.starts_with("--")).map(String::as_str),
-                    Some(rest) => rest.strip_prefix('='),
+                    Some(rest) => rest.strip_prefix('=').or_else(|| glued(flag, rest)),
                     None => None,
                 };
                 let usable = |value: &&str| !value.is_empty() && value.len() <= LONGEST_VALUE;
@@ -137,6 +169,12 @@ impl Variable {
         }
         found
     }
+}
+
+/// The value that stands behind a flag of one letter without anything between them.
+fn glued<'a>(flag: &str, rest: &'a str) -> Option<&'a str> {
+    let is_short = flag.len() == 2 && flag.starts_with('-') && flag != "--";
+    (is_short && !rest.starts_with(|c: char| c.is_alphabetic())).then_some(rest)
 }
 
 /// One stage.
@@ -176,17 +214,65 @@ pub struct StageError {
     pub problem: String,
 }
 
+/// Everything that is wrong with a stage file, in the order of its text. There is at least one.
+#[derive(Debug)]
+pub struct StageErrors(Vec<StageError>);
+
+impl std::error::Error for StageErrors {}
+
+impl std::fmt::Display for StageErrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, error) in self.0.iter().take(MOST_TOLD).enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{error}")?;
+        }
+        match self.0.len().checked_sub(MOST_TOLD) {
+            Some(more @ 1..) => write!(f, "\nand {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<StageError> for StageErrors {
+    fn from(error: StageError) -> StageErrors {
+        StageErrors(vec![error])
+    }
+}
+
+/// Whether the files that a stage file names are looked at: they are there where it is to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    Look,
+    Leave,
+}
+
 impl StageFile {
     /// Parses a stage file; `origin` names it in errors.
-    pub fn parse(text: &str, origin: &str) -> Result<StageFile, StageError> {
-        StageFile::read(text, origin, false)
+    pub fn parse(text: &str, origin: &str) -> Result<StageFile, StageErrors> {
+        StageFile::read(Reader::new(text, origin))
     }
 
-    fn read(text: &str, origin: &str, is_bundled: bool) -> Result<StageFile, StageError> {
-        let mut reader = Reader { text, origin, is_bundled, vars: Some(BTreeMap::new()) };
+    fn read(mut reader: Reader) -> Result<StageFile, StageErrors> {
+        // What some editors put before the first line.
+        let text = reader.text.strip_prefix('\u{feff}').unwrap_or(reader.text);
+        reader.text = text;
         let table = DeTable::parse(text)
             .map_err(|error| reader.error(error.span().unwrap_or_default(), error.message().to_string()))?;
-        reader.stage_file(&table)
+        let read = reader.stage_file(&table);
+        let mut problems = reader.problems.into_inner();
+        match read {
+            Ok(file) if problems.is_empty() => return Ok(file),
+            Ok(_) => {}
+            Err(error) => problems.push(error),
+        }
+        problems.sort_by_key(|error| (error.line, error.column));
+        Err(StageErrors(problems))
+    }
+
+    fn bundled(name: &str, text: &str) -> Result<StageFile, StageErrors> {
+        StageFile::read(Reader { is_bundled: true, ..Reader::new(text, name) })
     }
 
     /// By name among the embedded ones, or from a file.
@@ -194,13 +280,13 @@ impl StageFile {
     /// # Errors
     /// No embedded file has that name and no such file can be read, or it is not a stage file.
     pub fn load(name_or_path: impl AsRef<OsStr>) -> anyhow::Result<StageFile> {
-        StageFile::load_for(name_or_path.as_ref(), "--stages ")
+        StageFile::load_for(name_or_path.as_ref(), "--stages ", Files::Leave)
     }
 
     /// The same, for an argument that errors call so (with a space behind it, or nothing).
-    pub fn load_for(name_or_path: &OsStr, option: &str) -> anyhow::Result<StageFile> {
+    pub fn load_for(name_or_path: &OsStr, option: &str, files: Files) -> anyhow::Result<StageFile> {
         if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
-            return Ok(StageFile::read(text, name, true)?);
+            return Ok(StageFile::bundled(name, text)?);
         }
         let shown = text_of(name_or_path);
         let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
@@ -223,11 +309,11 @@ impl StageFile {
             anyhow::bail!("{option}{shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
         }
         match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(StageFile::parse(text, &shown)?),
+            Ok(text) => Ok(StageFile::read(Reader { files, ..Reader::new(text, &shown) })?),
             Err(error) => {
                 let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-                let reader = Reader { text: good, origin: &shown, is_bundled: false, vars: None };
-                Err(reader.error(good.len()..good.len(), "not UTF-8 from here on; a stage file is TOML").into())
+                let wrong = "not UTF-8 from here on; a stage file is TOML";
+                Err(StageErrors::from(Reader::new(good, &shown).error(good.len()..good.len(), wrong)).into())
             }
         }
     }
@@ -236,7 +322,7 @@ impl StageFile {
     pub fn embedded() -> Vec<StageFile> {
         EMBEDDED
             .iter()
-            .map(|(name, text)| StageFile::read(text, name, true).expect("a unit test parses each embedded file"))
+            .map(|(name, text)| StageFile::bundled(name, text).expect("a unit test parses each embedded file"))
             .collect()
     }
 
@@ -255,13 +341,14 @@ impl StageFile {
     /// Adds a one-off stage from the command line, `NAME=KIND:ARGUMENT` (`loaded=log:REGEX`, `half=residency:50%`,
     /// `mapped=mapping:all`, `done=exit:0`, `up=http:URL`, `up=tcp:HOST:PORT`, `up=unix:PATH`, `written=file:PATH`,
     /// `spoke=first_output:line`, `settled=quiet:2s`, `freed=unmap:50%`, `warm=notify`). A stage of that name is replaced
-    /// where it stands.
+    /// where it stands. Errors name the argument, as there may be several.
     pub fn add_one_off(&mut self, text: &str) -> Result<(), StageError> {
-        let reader = Reader { text, origin: "--stage", is_bundled: false, vars: Some(self.vars.clone()) };
+        let origin = one_off_origin(text);
+        let reader = Reader { vars: Some(self.vars.clone()), ..Reader::new(text, &origin) };
         let Some((name, definition)) = text.split_once('=') else {
             return Err(reader.error(0..0, "expected NAME=KIND:ARGUMENT, as in 'loaded=log:weights loaded'"));
         };
-        reader.name(name, 0..name.len())?;
+        reader.stage_called(name, 0..name.len())?;
         let start = name.len() + 1;
         let (kind, argument) = match definition.split_once(':') {
             Some((kind, argument)) => (kind, Some(argument)),
@@ -270,11 +357,11 @@ impl StageFile {
         let rest = start + kind.len() + 1;
         let at_argument = || rest.min(text.len())..text.len();
         let when = match (kind, argument) {
-            ("log", Some(pattern)) => Some(Condition::Log(LogLine {
-                pattern: Pattern::new(pattern).map_err(|problem| reader.error(at_argument(), problem))?,
-                count: Count::Number(1),
-                stream: None,
-            })),
+            ("log", Some(pattern)) => {
+                let pattern = Pattern::new(pattern).map_err(|problem| reader.error(at_argument(), problem))?;
+                reader.tells_lines_apart(&pattern, at_argument())?;
+                Some(Condition::Log(LogLine { pattern, count: Count::Number(1), stream: None }))
+            }
             ("log", None) => return Err(reader.error(at_argument(), "expected a regular expression: NAME=log:REGEX")),
             ("mapping", which) => Some(Condition::Mapping(
                 which.unwrap_or("any").parse().map_err(|problem: String| reader.error(at_argument(), problem))?,
@@ -310,7 +397,7 @@ impl StageFile {
             }
             (kind, _) => {
                 let stands_alone = |kind: &&str| !matches!(*kind, "device" | "anon" | "all" | "any");
-                let kinds: Vec<&str> = CONDITIONS.iter().copied().filter(stands_alone).chain(["notify"]).collect();
+                let kinds: Vec<&str> = CONDITIONS.iter().copied().filter(stands_alone).collect();
                 let problem = format!("unknown kind `{kind}`{}", hint(kind, &kinds));
                 return Err(reader.error(start..start, problem));
             }
@@ -348,6 +435,11 @@ impl StageFile {
         })
     }
 
+    /// The variables, each by its default.
+    pub fn defaults(&self) -> Values {
+        self.vars.iter().map(|(name, variable)| (name.clone(), variable.default.clone())).collect()
+    }
+
     /// SHA-256 of the normalised form, in hexadecimal. The form is JSON without spaces, its keys in the order of the
     /// fields above, with every default written out and each pattern as it was given.
     pub fn digest(&self) -> String {
@@ -365,14 +457,50 @@ impl StageFile {
     }
 }
 
+/// The one-off stages of a command line, each of which has a name of its own.
+///
+/// # Errors
+/// Two of them have one name.
+pub fn each_once(one_offs: &[String]) -> Result<(), StageError> {
+    let name = |text: &String| text.split_once('=').map(|(name, _)| name.to_string());
+    for (index, text) in one_offs.iter().enumerate() {
+        let twin = |other: &&String| name(other).is_some() && name(other) == name(text);
+        if let Some(other) = one_offs[..index].iter().find(twin) {
+            let problem = format!("{} names that stage too: one stage has one definition", one_off_origin(other));
+            return Err(Reader::new(text, &one_off_origin(text)).error(0..0, problem));
+        }
+    }
+    Ok(())
+}
+
+/// How errors call a `--stage` argument.
+fn one_off_origin(text: &str) -> String {
+    const SHOWN: usize = 100;
+    let shown = text_of(text);
+    match shown.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("--stage '{}…'", &shown[..end]),
+        None => format!("--stage '{shown}'"),
+    }
+}
+
 /// The text being read, for errors that say where.
 struct Reader<'t> {
     text: &'t str,
     origin: &'t str,
     /// It is one of the program's own.
     is_bundled: bool,
+    files: Files,
     /// The variables that may stand in a condition; any, where they are not known yet.
     vars: Option<BTreeMap<String, Variable>>,
+    /// What is wrong beside what was returned.
+    problems: RefCell<Vec<StageError>>,
+}
+
+impl<'t> Reader<'t> {
+    fn new(text: &'t str, origin: &'t str) -> Reader<'t> {
+        let vars = Some(BTreeMap::new());
+        Reader { text, origin, is_bundled: false, files: Files::Leave, vars, problems: RefCell::default() }
+    }
 }
 
 type Fields<'a> = BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>;
@@ -393,13 +521,39 @@ impl Reader<'_> {
         }
     }
 
+    /// Keeps a mistake, and goes on to the next.
+    fn note(&self, error: StageError) {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < MOST_PROBLEMS {
+            problems.push(error);
+        }
+    }
+
+    fn kept<T>(&self, read: Result<T, StageError>) -> Option<T> {
+        read.map_err(|error| self.note(error)).ok()
+    }
+
+    /// All of them, or the first mistake; the others are kept.
+    fn each<T>(&self, read: impl Iterator<Item = Result<T, StageError>>) -> Result<Vec<T>, StageError> {
+        let mut first = None;
+        let mut all = Vec::new();
+        for one in read {
+            match one {
+                Ok(one) => all.push(one),
+                Err(error) if first.is_none() => first = Some(error),
+                Err(error) => self.note(error),
+            }
+        }
+        first.map_or(Ok(all), Err)
+    }
+
     /// The entries of a table, all of whose keys must be known.
     fn fields<'a>(&self, table: &'a DeTable<'a>, known: &[&str]) -> Result<Fields<'a>, StageError> {
         let unknown = table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref()));
-        if let Some((key, _)) = unknown.min_by_key(|(key, _)| key.span().start) {
+        self.each(unknown.map(|(key, _)| {
             let name = key.get_ref().as_ref();
-            return Err(self.error(key.span(), format!("unknown key `{name}`{}", hint(name, known))));
-        }
+            Err::<(), _>(self.error(key.span(), format!("unknown key `{}`{}", text_of(name), hint(name, known))))
+        }))?;
         Ok(table.iter().map(|(key, value)| (key.get_ref().as_ref(), value)).collect())
     }
 
@@ -425,7 +579,7 @@ impl Reader<'_> {
 
     fn texts(&self, value: Option<&&Spanned<DeValue>>, what: &str) -> Result<Vec<String>, StageError> {
         let Some(value) = value else { return Ok(Vec::new()) };
-        self.array(value, what)?.iter().map(|item| self.text(item, what).map(str::to_string)).collect()
+        self.each(self.array(value, what)?.iter().map(|item| self.text(item, what).map(str::to_string)))
     }
 
     fn pattern_of(&self, text: &str) -> Result<Pattern, String> {
@@ -447,6 +601,25 @@ impl Reader<'_> {
         Err(self.error(span, problem))
     }
 
+    fn stage_called(&self, name: &str, span: Range<usize>) -> Result<String, StageError> {
+        match name {
+            START => {
+                Err(self
+                    .error(span, "`start` is the start of the launch, from which all times count; take another name"))
+            }
+            name => self.name(name, span),
+        }
+    }
+
+    /// A pattern that every line matches shows nothing.
+    fn tells_lines_apart(&self, pattern: &Pattern, span: Range<usize>) -> Result<(), StageError> {
+        // Nothing in a bundled file's pattern is compiled before it is needed.
+        if self.is_bundled || !pattern.matches_everything() {
+            return Ok(());
+        }
+        Err(self.error(span, "`log`: every line matches this; for the first line take first_output = \"line\""))
+    }
+
     fn required<'a, 'b>(
         &self,
         fields: &'b Fields<'a>,
@@ -459,65 +632,89 @@ impl Reader<'_> {
     fn stage_file<'a>(&mut self, table: &'a Spanned<DeTable<'a>>) -> Result<StageFile, StageError> {
         let keys = ["name", "about", "status", "argv", "until", "vars", "state", "stage"];
         let fields = self.fields(table.get_ref(), &keys)?;
-        let name = self.required(&fields, "name", 0..0)?;
-        let name = self.name(self.text(name, "name")?, name.span())?;
-        let about = fields.get("about").map_or(Ok(""), |value| self.text(value, "about"))?.to_string();
-        let status = match fields.get("status") {
-            None => "unverified",
-            Some(value) => match self.text(value, "status")? {
-                status @ ("verified" | "unverified") => status,
-                _ => return Err(self.error(value.span(), "`status`: expected \"verified\" or \"unverified\"")),
-            },
+        // Each is read whatever is wrong with the others, so that all mistakes are told at once.
+        let name = self.required(&fields, "name", 0..0).and_then(|value| {
+            let name = self.text(value, "name")?;
+            self.name(name, value.span())
+        });
+        let name = self.kept(name).unwrap_or_default();
+        let about = fields.get("about").map(|value| self.text(value, "about"));
+        let about = about.and_then(|about| self.kept(about)).unwrap_or_default().to_string();
+        let status = match fields.get("status").map(|value| (value, self.kept(self.text(value, "status")))) {
+            None | Some((_, None)) => "unverified",
+            Some((_, Some(status @ ("verified" | "unverified")))) => status,
+            Some((value, Some(_))) => {
+                self.note(self.error(value.span(), "`status`: expected \"verified\" or \"unverified\""));
+                "unverified"
+            }
         };
-        let argv = self.texts(fields.get("argv"), "argv")?;
+        let argv = self.kept(self.texts(fields.get("argv"), "argv")).unwrap_or_default();
         if let Some(value) = fields.get("argv").filter(|_| argv.iter().any(|phrase| phrase.trim().is_empty())) {
-            return Err(self.error(value.span(), "`argv`: an empty phrase would fit every command"));
+            self.note(self.error(value.span(), "`argv`: an empty phrase would fit every command"));
         }
         if let Some(value) = fields.get("vars") {
-            let mut vars = BTreeMap::new();
-            for (key, value) in self.table(value, "vars")?.iter() {
-                let name = self.name(key.get_ref(), key.span())?;
-                vars.insert(name.clone(), self.variable(value, &name)?);
-            }
-            self.vars = Some(vars);
+            // Where one of them is no variable, none is missed in the conditions.
+            self.vars = self.kept(self.variables(value));
         }
-        let state = self.texts(fields.get("state"), "state")?;
-        let stages = self.stages(self.required(&fields, "stage", 0..0)?)?;
-        let until = fields.get("until").map(|value| self.stage_name(value, "until", &stages)).transpose()?;
+        let state = self.kept(self.texts(fields.get("state"), "state")).unwrap_or_default();
+        let stage = self.required(&fields, "stage", 0..0)?;
+        let names = stage_names(stage);
+        let stages = self.stages(stage, &names)?;
+        let until = fields.get("until").and_then(|value| self.kept(self.stage_name(value, "until", &names)));
         let vars = self.vars.take().unwrap_or_default();
         Ok(StageFile { name, about, status: status.to_string(), argv, until, vars, state, stages })
     }
 
-    /// A value that names one of the stages.
-    fn stage_name(&self, value: &Spanned<DeValue>, what: &str, stages: &[Definition]) -> Result<String, StageError> {
-        let name = self.text(value, what)?;
-        if stages.iter().any(|stage| stage.name == name) {
-            return Ok(name.to_string());
-        }
-        let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
-        Err(self.error(value.span(), format!("`{what}`: there is no stage `{}`{}", text_of(name), hint(name, &names))))
+    fn variables(&self, value: &Spanned<DeValue>) -> Result<BTreeMap<String, Variable>, StageError> {
+        let read = self.table(value, "vars")?.iter().map(|(key, value)| {
+            let name = self.name(key.get_ref(), key.span())?;
+            Ok((name.clone(), self.variable(value, &name)?))
+        });
+        Ok(self.each(read)?.into_iter().collect())
     }
 
-    fn stages<'a>(&self, value: &'a Spanned<DeValue<'a>>) -> Result<Vec<Definition>, StageError> {
+    /// A value that names one of the stages.
+    fn stage_name(&self, value: &Spanned<DeValue>, what: &str, names: &[&str]) -> Result<String, StageError> {
+        let name = self.text(value, what)?;
+        if names.contains(&name) {
+            return Ok(name.to_string());
+        }
+        Err(self.error(value.span(), format!("`{what}`: there is no stage `{}`{}", text_of(name), hint(name, names))))
+    }
+
+    /// One `[[stage]]` without what it waits for; `None` where it has no name.
+    fn stage<'a>(&self, stage: &'a Spanned<DeValue<'a>>) -> Result<Option<(Definition, Fields<'a>)>, StageError> {
+        let fields = self.fields(self.table(stage, "stage")?, &["name", "begin", "when", "after"])?;
+        let name = self.required(&fields, "name", stage.span()).and_then(|value| {
+            let name = self.text(value, "name")?;
+            self.stage_called(name, value.span())
+        });
+        let condition = |key: &str| fields.get(key).and_then(|value| self.kept(self.condition(value, key, 0)));
+        let (begin, when) = (condition("begin"), condition("when"));
+        if let (Some(value), None) = (fields.get("begin"), fields.get("when")) {
+            self.note(self.error(value.span(), "`begin` without `when`: a span has an end too"));
+        }
+        Ok(self.kept(name).map(|name| (Definition { name, after: Vec::new(), begin, when }, fields)))
+    }
+
+    fn stages<'a>(&self, value: &'a Spanned<DeValue<'a>>, names: &[&str]) -> Result<Vec<Definition>, StageError> {
         let mut stages: Vec<Definition> = Vec::new();
         let mut orders = Vec::new();
         let mut conditions = 0;
-        for stage in self.array(value, "stage")? {
-            let table = self.table(stage, "stage")?;
-            let fields = self.fields(table, &["name", "begin", "when", "after"])?;
-            let name = self.required(&fields, "name", stage.span())?;
-            let span = name.span();
-            let name = self.name(self.text(name, "name")?, span.clone())?;
-            if stages.iter().any(|other| other.name == name) {
-                return Err(self.error(span, format!("stage `{name}` is defined twice")));
-            }
-            let when = fields.get("when").map(|value| self.condition(value, 0)).transpose()?;
-            let begin = fields.get("begin").map(|value| self.condition(value, 0)).transpose()?;
-            if let (Some(value), None) = (fields.get("begin"), &when) {
-                return Err(self.error(value.span(), "`begin` without `when`: a span has an end too"));
+        let Some(all) = value.get_ref().as_array() else {
+            let found = value.get_ref().type_str();
+            return Err(
+                self.error(value.span(), format!("`stage`: expected `[[stage]]` before each stage, found {found}"))
+            );
+        };
+        for stage in all {
+            let Some((definition, fields)) = self.kept(self.stage(stage)).flatten() else { continue };
+            if stages.iter().any(|other| other.name == definition.name) {
+                let span = fields.get("name").map_or(stage.span(), |value| value.span());
+                self.note(self.error(span, format!("stage `{}` is defined twice", definition.name)));
             }
             orders.push(fields.get("after").copied());
-            stages.push(Definition { name, after: Vec::new(), begin, when });
+            stages.push(definition);
             conditions +=
                 stages[stages.len() - 1].conditions().map(|condition| condition.leaves().len()).sum::<usize>();
             if stages.len() > MOST_STAGES || conditions > MOST_CONDITIONS {
@@ -526,31 +723,49 @@ impl Reader<'_> {
                 return Err(self.error(stage.span(), problem));
             }
         }
-        if stages.is_empty() {
+        if all.is_empty() {
             return Err(self.error(value.span(), "a stage file needs at least one `[[stage]]`"));
         }
         for (index, order) in orders.iter().enumerate() {
-            if let Some(value) = order {
-                for item in self.array(value, "after")? {
-                    let name = self.stage_name(item, "after", &stages)?;
-                    stages[index].after.push(name);
-                }
+            if let Some(value) = order
+                && let Some(items) = self.kept(self.array(value, "after"))
+            {
+                let after = items.iter().filter_map(|item| self.kept(self.stage_name(item, "after", names)));
+                stages[index].after = after.collect();
             }
         }
         for (index, order) in orders.iter().enumerate() {
             if waits_for_itself(&stages, index) {
                 let span = order.map(|value| value.span()).unwrap_or_default();
+                // Of all that stand in the circle one is enough.
                 return Err(self.error(span, format!("stage `{}` would wait for itself", stages[index].name)));
             }
         }
         Ok(stages)
     }
 
-    fn condition<'a>(&self, value: &'a Spanned<DeValue<'a>>, depth: usize) -> Result<Condition, StageError> {
+    /// `what` is the key that it stands at.
+    fn condition<'a>(
+        &self,
+        value: &'a Spanned<DeValue<'a>>,
+        what: &str,
+        depth: usize,
+    ) -> Result<Condition, StageError> {
         if depth > DEEPEST {
             return Err(self.error(value.span(), format!("conditions are nested deeper than {DEEPEST}")));
         }
-        let table = self.table(value, "when")?;
+        let Some(table) = value.get_ref().as_table() else {
+            // As it stands on a command line, it is known what was meant.
+            let text = value.get_ref().as_str().and_then(|text| text.split_once(':'));
+            let meant = text.filter(|(kind, _)| CONDITIONS.contains(kind) && !matches!(*kind, "all" | "any"));
+            let example = match meant {
+                Some((kind, argument)) if argument.len() <= 100 && !argument.contains('\'') => {
+                    format!("{{ {kind} = '{}' }}", text_of(argument))
+                }
+                _ => "{ log = 'weights loaded' }".to_string(),
+            };
+            return Err(self.wrong(value, what, &format!("a table, as in {example}")));
+        };
         let known: Vec<&str> = CONDITIONS.iter().copied().chain(["count", "stream"]).collect();
         let fields = self.fields(table, &known)?;
         let mut kinds = CONDITIONS.iter().filter(|kind| fields.contains_key(*kind));
@@ -576,14 +791,21 @@ impl Reader<'_> {
             },
         };
         let value = fields[kind];
+        if let Some((_, takes, example)) = FORMS.iter().find(|(of, takes, _)| of == kind && !is_of_form(value, takes)) {
+            return Err(self.wrong(value, kind, &format!("{takes}, as in {example}")));
+        }
         let at_value = |problem: String| self.error(value.span(), format!("`{kind}`: {problem}"));
         Ok(match *kind {
             "mapping" => Condition::Mapping(self.text(value, kind)?.parse().map_err(at_value)?),
-            "log" => Condition::Log(LogLine {
-                pattern: self.pattern_of(self.text(value, kind)?).map_err(at_value)?,
-                count: fields.get("count").map_or(Ok(Count::Number(1)), |value| self.count(value))?,
-                stream,
-            }),
+            "log" => {
+                let pattern = self.pattern_of(self.text(value, kind)?).map_err(at_value)?;
+                let count = fields.get("count").map_or(Ok(Count::Number(1)), |value| self.count(value))?;
+                if count == Count::Number(1) {
+                    self.tells_lines_apart(&pattern, value.span())?;
+                }
+                Condition::Log(LogLine { pattern, count, stream })
+            }
+            "notify" => Condition::Notify(self.name(self.text(value, kind)?, value.span())?),
             "residency" => Condition::Residency(self.share(value, kind)?),
             "unmap" => Condition::Unmap(self.share(value, kind)?),
             "first_output" => Condition::FirstOutput(FirstOutput {
@@ -606,7 +828,7 @@ impl Reader<'_> {
                 if parts.is_empty() {
                     return Err(self.error(value.span(), format!("`{kind}` of nothing")));
                 }
-                let parts = parts.iter().map(|part| self.condition(part, depth + 1)).collect::<Result<_, _>>()?;
+                let parts = self.each(parts.iter().map(|part| self.condition(part, all_or_any, depth + 1)))?;
                 if all_or_any == "all" { Condition::All(parts) } else { Condition::Any(parts) }
             }
         })
@@ -614,6 +836,24 @@ impl Reader<'_> {
 }
 
 mod asked;
+
+/// Whether a value is of a form of [`FORMS`].
+fn is_of_form(value: &Spanned<DeValue>, takes: &str) -> bool {
+    match value.get_ref() {
+        DeValue::String(_) => takes.contains("text") || takes.contains("share"),
+        DeValue::Integer(_) => takes.contains("status") || takes.contains("share"),
+        DeValue::Float(_) => takes.contains("share"),
+        DeValue::Table(_) => takes.contains("table"),
+        DeValue::Array(_) => takes.contains("array"),
+        DeValue::Boolean(_) | DeValue::Datetime(_) => false,
+    }
+}
+
+/// The names that stand in a file's stages, good or not.
+fn stage_names<'a>(stages: &'a Spanned<DeValue<'a>>) -> Vec<&'a str> {
+    let tables = stages.get_ref().as_array().into_iter().flat_map(|stages| stages.iter());
+    tables.filter_map(|stage| stage.get_ref().as_table()?.get("name")?.get_ref().as_str()).collect()
+}
 
 /// Whether following `after` from a stage leads back to it.
 fn waits_for_itself(stages: &[Definition], index: usize) -> bool {
@@ -667,7 +907,7 @@ mod tests {
     use crate::stage::condition::{ExitIs, Mapped};
 
     /// A stage file around one stage's other lines.
-    fn with(stage: &str) -> Result<StageFile, StageError> {
+    fn with(stage: &str) -> Result<StageFile, StageErrors> {
         StageFile::parse(&format!("name = \"t\"\n[[stage]]\nname = \"s\"\n{stage}\n"), "t.toml")
     }
 
@@ -823,6 +1063,11 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
         assert_eq!(value("serve --port 80 x").as_deref(), Some("80"));
         assert_eq!(value("serve --port=81").as_deref(), Some("81"));
         assert_eq!(value("serve -p 82").as_deref(), Some("82"));
+        assert_eq!(value("serve -p83").as_deref(), Some("83"));
+        assert_eq!(value("serve -p=84").as_deref(), Some("84"));
+        assert_eq!(value("serve -p/run/x").as_deref(), Some("/run/x"));
+        assert_eq!(value("serve --port85"), None, "a long flag has a space or a sign");
+        assert_eq!(value("serve -port 86"), None, "another flag");
         assert_eq!(value("serve -p 82 --port=83").as_deref(), Some("83"), "the last one counts");
         for none in ["serve", "serve --port", "serve --port --x", "serve --ports 1", "serve --port=", "--port 80"] {
             assert_eq!(value(none), None, "{none}");
@@ -854,6 +1099,12 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             ("name = \"t\"\n[[stage]]\nnome = \"s\"", "t.toml:3:1: unknown key `nome`; did you mean `name`?"),
             ("name = \"t\"\n", "`stage` is missing"),
             ("name = ", "t.toml:1:"),
+            ("name = \"t\"\n[stage]\nname = \"s\"", "`stage`: expected `[[stage]]` before each stage, found table"),
+            ("name = \"t\"\n[[stage]]\nname = \"start\"", "t.toml:3:8: `start` is the start of the launch"),
+            (
+                "name = \"t\"\nvars = { p = { flag = '-p', default = '0' } }\n[[stage]]\nname = \"s\"\nwhen = { tcp = 'h:{p}' }",
+                "expected a port from 1 to 65535, found `0`",
+            ),
             ("name = \"t\"\nargv = [\" \"]\n[[stage]]\nname = \"s\"", "t.toml:2:8: `argv`: an empty phrase"),
             ("name = \"t\"\nstatus = \"ok\"\n[[stage]]\nname = \"s\"", "t.toml:2:10: `status`"),
             (
@@ -885,9 +1136,25 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             ("when = { http = { url = 'http://h', poll = '1 ms' } }", "`poll`: from 10 ms to 1 h"),
             ("when = { http = { url = 'http://h', timeout = 5 } }", "`timeout`: expected text"),
             ("when = { http = { url = 'http://h', tiemout = '5 s' } }", "did you mean `timeout`?"),
-            ("when = { tcp = 1 }", "`tcp`: expected a table"),
+            ("when = { tcp = 1 }", "`tcp`: expected text or a table, as in tcp = \"127.0.0.1:8000\", found integer"),
+            ("when = { quiet = 2 }", "`quiet`: expected text or a table, as in quiet = \"2 s\", found integer"),
+            ("when = { all = { log = 'x' } }", "`all`: expected an array, as in all = ["),
+            ("when = 'log:x'", "t.toml:4:8: `when`: expected a table, as in { log = 'x' }, found string"),
+            ("when = 3", "`when`: expected a table, as in { log = 'weights loaded' }, found integer"),
+            ("when = { any = [ 'tcp:h:1' ] }", "`any`: expected a table, as in { tcp = 'h:1' }, found string"),
+            (
+                "when = { log = '' }",
+                "t.toml:4:16: `log`: every line matches this; for the first line take first_output",
+            ),
+            ("when = { log = 'a*' }", "every line matches this"),
+            ("when = { notify = 'a b' }", "`a b` cannot be a name"),
+            ("when = { tcp = 'localhost:0' }", "`tcp`: expected a port from 1 to 65535, found `0`"),
+            ("when = { http = 'http://h:0/x' }", "`url`: expected a port from 1 to 65535, found `0`"),
+            ("when = { http = 'http://[::1]:99999' }", "`url`: expected a port from 1 to 65535, found `99999`"),
+            ("when = { http = 'http:///x' }", "`url`: no host in it"),
+            ("after = 's'", "`after`: expected an array"),
             ("when = { tcp = 'localhost' }", "`tcp`: expected HOST:PORT"),
-            ("when = { tcp = 'localhost:99999' }", "`tcp`: expected HOST:PORT"),
+            ("when = { tcp = 'localhost:99999' }", "`tcp`: expected a port from 1 to 65535, found `99999`"),
             ("when = { unix = '' }", "`path` is empty"),
             ("when = { file = { path = 'x', matches = '(' } }", "`matches`: "),
             ("when = { first_output = 'word' }", "t.toml:4:25: `first_output`: expected \"byte\" or \"line\""),
@@ -930,6 +1197,60 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             deep = format!("{{ all = [ {deep} ] }}");
         }
         assert!(with(&format!("when = {deep}")).unwrap_err().to_string().contains("nested deeper"));
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once_up_to_a_number() {
+        let text = "name = 'a b'\nabuot = 'x'\n";
+        assert!(problem(text).contains("unknown key `abuot`"));
+        let text = "name = 't'\nstatus = 'ok'\nuntil = 'x'\n[vars]\np = { default = '1' }\n[[stage]]\nname = 'a'\n\
+                    when = { quiet = 2 }\nafter = ['c', 'b']\n[[stage]]\nnmae = 'b'\n[[stage]]\nname = 'd'\n\
+                    when = { all = [ { log = '(' }, { tcp = '{q}:1' }, { exit = 300 } ] }\n";
+        let said = problem(text);
+        let places: Vec<&str> = said.lines().map(|line| line.split_once(": ").unwrap().0).collect();
+        let wanted =
+            ["t.toml:2:10", "t.toml:3:9", "t.toml:5:5", "t.toml:8:18", "t.toml:9:10", "t.toml:9:15", "t.toml:11:1"];
+        assert_eq!(places[..7], wanted, "{said}");
+        // What a variable that is none would have been is not held against its use.
+        assert_eq!(places[7..], ["t.toml:14:26", "t.toml:14:61"], "{said}");
+        let many = (0..30).map(|n| format!("[[stage]]\nname = 's{n}'\nwhen = 1\n")).collect::<String>();
+        let said = problem(&format!("name = 't'\n{many}"));
+        assert_eq!((said.lines().count(), said.lines().last()), (21, Some("and 10 more")));
+    }
+
+    #[test]
+    fn files_that_are_named_are_looked_at_where_that_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::fs::write(at("body.json"), "{}").unwrap();
+        let checked = |keys: &str, files| {
+            let path = at("stages.toml");
+            let text = format!(
+                "name = 't'\nvars = {{ v = {{ flag = '-v', default = 'x' }} }}\n[[stage]]\nname = 's'\n\
+                 when = {{ http = {{ url = 'http://h/', {keys} }} }}\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            StageFile::load_for(path.as_os_str(), "", files).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let body = |name: &str| format!("body_file = '{}'", at(name).display());
+        assert_eq!(checked(&body("body.json"), Files::Look), Ok(()));
+        assert_eq!(checked(&body("{v}.json"), Files::Look), Ok(()), "which file it is depends on the launch");
+        assert_eq!(checked(&body("none"), Files::Leave), Ok(()));
+        assert!(checked(&body("none"), Files::Look).unwrap_err().contains("`body_file`: "));
+        assert!(checked(&body("fifo"), Files::Look).unwrap_err().ends_with("fifo: no regular file"));
+        assert!(checked(&format!("ca = '{}'", at("ca").display()), Files::Look).unwrap_err().contains("`ca`: "));
+    }
+
+    #[test]
+    fn one_off_stages_have_names_of_their_own() {
+        let all = |one_offs: &[&str]| each_once(&one_offs.iter().map(|text| text.to_string()).collect::<Vec<_>>());
+        assert!(all(&["a=exit", "b=exit", "no name", "no name"]).is_ok(), "told of elsewhere");
+        let said = all(&["a=log:x", "b=exit", "a=tcp:h:1"]).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "--stage 'a=tcp:h:1':1:1: --stage 'a=log:x' names that stage too: one stage has one definition"
+        );
     }
 
     #[test]
@@ -1004,15 +1325,17 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             file.add_one_off(good).unwrap();
         }
         let cases = [
-            ("loaded", "--stage:1:1: expected NAME=KIND:ARGUMENT"),
-            ("a b=log:x", "--stage:1:1: `a b` cannot be a name"),
-            ("a=lag:x", "--stage:1:3: unknown kind `lag`; did you mean `log`?"),
+            ("loaded", "--stage 'loaded':1:1: expected NAME=KIND:ARGUMENT"),
+            ("a b=log:x", "--stage 'a b=log:x':1:1: `a b` cannot be a name"),
+            ("a=lag:x", "--stage 'a=lag:x':1:3: unknown kind `lag`; did you mean `log`?"),
             ("a=log", "expected a regular expression"),
-            ("a=log:(", "--stage:1:7: "),
+            ("a=log:(", "--stage 'a=log:(':1:7: "),
+            ("a=log:", "every line matches this"),
+            ("start=log:x", "`start` is the start"),
             ("a=residency", "expected a share"),
-            ("a=residency:half", "--stage:1:13: "),
+            ("a=residency:half", "--stage 'a=residency:half':1:13: "),
             ("a=mapping:some", "expected \"any\" or \"all\""),
-            ("a=http:x", "--stage:1:8: `url`: expected http://"),
+            ("a=http:x", "--stage 'a=http:x':1:8: `url`: expected http://"),
             ("a=http:http://127.0.0.1:{port}/", "there is no variable `port`"),
             ("a=http", "expected an argument, as in 'NAME=http:http://"),
             ("a=tcp:x", "expected HOST:PORT"),
@@ -1085,9 +1408,10 @@ when = { http = { url = "http://127.0.0.1:{port}/x", json = { a = [1, { b = 0.5 
                 while !text.is_char_boundary(end) { end += 1; }
                 text.replace_range(start..end, &put);
             }
-            if let Err(error) = StageFile::parse(&text, "damaged.toml") {
-                proptest::prop_assert!(error.line <= text.matches('\n').count() + 1);
-                proptest::prop_assert!(!error.problem.is_empty());
+            if let Err(errors) = StageFile::parse(&text, "damaged.toml") {
+                proptest::prop_assert!(!errors.0.is_empty());
+                proptest::prop_assert!(errors.0.iter().all(|error| error.line <= text.matches('\n').count() + 1));
+                proptest::prop_assert!(errors.0.iter().all(|error| !error.problem.is_empty()));
             }
             if let Ok(mut file) = StageFile::parse(WHOLE, "w") {
                 let _ = file.add_one_off(&text);

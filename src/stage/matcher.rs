@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::asked::Values;
 use super::condition::{Condition, ExitIs, FirstIs, FirstOutput, LogLine, Mapped};
-use super::file::StageFile;
+use super::file::{Definition, StageFile};
 use super::measured::{Before, Growing, Look, Moment, Still, Unmapping};
 use crate::clock::At;
 use crate::event::{ArtifactId, Event, Evidence, Mark, Pid, Probe, Stream, What, text_of};
@@ -29,7 +29,10 @@ const MOST_UNKNOWN_STAGES: usize = 256;
 /// Variables of environments that are remembered.
 const MOST_VARIABLES: usize = 1024;
 
-/// Matching lines remembered for a stage that still waits for others (`after`).
+/// The name that `READY=1` is a notification by.
+const READY: &str = "ready";
+
+/// Matching lines and notifications remembered for a stage that still waits for others (`after`).
 const PENDING_LINES: usize = 64;
 
 /// The state of matching one launch.
@@ -48,6 +51,8 @@ pub struct Matcher {
     /// Variables of the environments of processes, as far as they were told of.
     environment: BTreeMap<(Pid, String), String>,
     changes: u64,
+    /// How many conditions were met when what has to be asked was last told to have changed.
+    met: usize,
 }
 
 /// A condition that has to be asked now: nothing else can show that its stage is reached.
@@ -77,6 +82,7 @@ impl Matcher {
             kept: Kept::default(),
             environment: BTreeMap::new(),
             changes: 0,
+            met: 0,
         }
     }
 
@@ -93,6 +99,18 @@ impl Matcher {
     /// The values of the variables, as far as they are known: none is before a program that the file fits runs.
     pub fn values(&self) -> &Values {
         &self.following.values
+    }
+
+    /// Whether a program has run that the followed file's `argv` fits; a file without any fits every program.
+    pub fn has_fitted(&self) -> bool {
+        self.following.has_fitted
+    }
+
+    /// Counts what was fed as a change, if it may be one.
+    fn count_changes(&mut self, out: &[Event]) {
+        let met = self.following.met();
+        self.changes += out.len() as u64 + u64::from(met != self.met);
+        self.met = met;
     }
 
     /// The variables of a process's environment that matter, if it runs with this command line: they are to be fed as
@@ -119,6 +137,7 @@ impl Matcher {
             event.what,
             What::Artifact { .. }
                 | What::Mapped { .. }
+                | What::Unmapped { .. }
                 | What::Opened { .. }
                 | What::Notify { .. }
                 | What::Exit { .. }
@@ -154,7 +173,7 @@ impl Matcher {
             self.kept.push(Input::Event(event.clone()));
         }
         self.following.event(event, &mut out);
-        self.changes += out.len() as u64;
+        self.count_changes(&out);
         out
     }
 
@@ -165,7 +184,7 @@ impl Matcher {
         }
         let mut out = Vec::new();
         self.following.line(at, uncertainty_ns, line, &mut out);
-        self.changes += out.len() as u64;
+        self.count_changes(&out);
         out
     }
 
@@ -177,7 +196,7 @@ impl Matcher {
             self.kept.push(Input::Look(look));
         }
         self.following.look(look, &mut out);
-        self.changes += out.len() as u64;
+        self.count_changes(&out);
         out
     }
 
@@ -276,6 +295,10 @@ enum Progress {
         matched: u64,
         met: Option<Proof>,
     },
+    Notice {
+        pending: VecDeque<Proof>,
+        met: Option<Proof>,
+    },
     /// Of one that an event or a sample by itself decides.
     Once {
         met: Option<Proof>,
@@ -300,6 +323,7 @@ impl Progress {
     fn of(condition: &Condition) -> Progress {
         match condition {
             Condition::Log(_) => Progress::Log { pending: VecDeque::new(), matched: 0, met: None },
+            Condition::Notify(_) => Progress::Notice { pending: VecDeque::new(), met: None },
             Condition::Unmap(_) => Progress::Unmap { state: Unmapping::default(), met: None },
             Condition::Quiet(_) | Condition::Device(_) => Progress::Still { state: Still::default(), met: None },
             Condition::Anon(_) => Progress::Grown { state: Growing::default(), met: None },
@@ -318,11 +342,20 @@ impl Progress {
     fn met(&self) -> Option<&Proof> {
         match self {
             Progress::Log { met, .. }
+            | Progress::Notice { met, .. }
             | Progress::Once { met }
             | Progress::Unmap { met, .. }
             | Progress::Grown { met, .. }
             | Progress::Still { met, .. } => met.as_ref(),
             Progress::OfTheWorld | Progress::Parts(_) => None,
+        }
+    }
+
+    /// How many of its parts are met, by themselves.
+    fn count(&self) -> usize {
+        match self {
+            Progress::Parts(parts) => parts.iter().map(Progress::count).sum(),
+            leaf => usize::from(leaf.met().is_some()),
         }
     }
 }
@@ -393,6 +426,7 @@ struct Following {
     values: Values,
     /// Variables whose value a command line or an environment gave.
     given: BTreeSet<String>,
+    has_fitted: bool,
     /// Stages marked that the file does not know.
     unknown: BTreeSet<String>,
     refused: bool,
@@ -414,6 +448,7 @@ impl Following {
             file: file.clone(),
             values: Values::new(),
             given: BTreeSet::new(),
+            has_fitted: false,
             unknown: BTreeSet::new(),
             refused: false,
             world: World::default(),
@@ -426,6 +461,7 @@ impl Following {
         if !self.file.argv.is_empty() && !self.file.fits(argv) {
             return;
         }
+        self.has_fitted = true;
         for (name, variable) in &self.file.vars {
             let of_environment = || variable.env.iter().find_map(|name| environment.get(&(pid, name.clone())).cloned());
             match variable.in_argv(argv).or_else(of_environment) {
@@ -449,7 +485,7 @@ impl Following {
                     continue;
                 }
                 let mut leaves = Vec::new();
-                unmet(condition, progress, &mut leaves);
+                unmet(condition, progress, &self.world, &mut leaves);
                 wanted.extend(leaves.into_iter().enumerate().filter_map(|(index, leaf)| {
                     let condition = leaf?;
                     let asked = condition.is_asked();
@@ -464,6 +500,16 @@ impl Following {
             }
         }
         wanted
+    }
+
+    /// How many conditions are met by now, of the stages that are not reached.
+    fn met(&self) -> usize {
+        let world = &self.world;
+        let of_world = [world.first_mapped.is_some(), world.all_mapped.is_some(), world.exit.is_some()];
+        let conditions = self.stages.iter().filter(|stage| stage.mark.is_none());
+        let conditions = conditions.flat_map(|stage| stage.begin.iter().chain(&stage.when));
+        conditions.map(|(_, progress)| progress.count()).sum::<usize>()
+            + of_world.into_iter().filter(|met| *met).count()
     }
 
     fn reached(&self, name: &str) -> bool {
@@ -485,7 +531,9 @@ impl Following {
                 self.world.artifacts.insert(*artifact);
             }
             What::Opened { .. } => self.world.before.opened(moment),
+            What::Unmapped { .. } => return self.tell_of_mappings(moment),
             What::Mapped { pid, artifact, bytes, .. } => {
+                self.tell_of_mappings(moment);
                 let world = &mut self.world;
                 world.before.opened(moment);
                 world.artifacts.insert(*artifact);
@@ -511,7 +559,8 @@ impl Following {
                     detail.push_str(&format!(", first byte at {:.6} s", first.seconds()));
                 }
                 if let Some(bytes) = probe.bytes {
-                    detail.push_str(&format!(", {bytes} bytes"));
+                    let rest = if probe.is_cut { ", the rest not read" } else { "" };
+                    detail.push_str(&format!(", {bytes} bytes{rest}"));
                 }
                 let proof = Proof::new(moment, probe.by, shortened(detail.as_bytes()));
                 for stage in self.stages.iter_mut().filter(|stage| stage.name == probe.stage) {
@@ -521,7 +570,7 @@ impl Following {
                 }
             }
             What::FirstOutput { stream } => {
-                let proof = Proof::new(moment, Evidence::Output, format!("output on {}", super::words(*stream)));
+                let proof = Proof::new(moment, Evidence::Output, format!("output on {}", super::lack::words(*stream)));
                 let openings = self.openings();
                 for (stage, opening) in self.stages.iter_mut().zip(openings) {
                     for (condition, progress, opening) in stage.open(opening) {
@@ -544,12 +593,14 @@ impl Following {
                     detail.push_str(status);
                 }
                 let proof = Proof::new(moment, Evidence::Notify, shortened(detail.as_bytes()));
-                match stage {
-                    Some(name) => self.notified(name, proof, out),
-                    None if *ready && self.stages.iter().any(|stage| stage.name == "ready") => {
-                        self.notified("ready", proof, out);
+                let name = stage.as_deref().or(ready.then_some(READY));
+                let is_part = name.is_some_and(|name| self.take_notice(name, &proof));
+                match (stage, name) {
+                    (Some(name), _) => self.notified(name, is_part, proof, out),
+                    (None, Some(name)) if self.stages.iter().any(|stage| stage.name == name) => {
+                        self.notified(name, is_part, proof, out);
                     }
-                    None => {}
+                    _ => {}
                 }
             }
             _ => return,
@@ -636,13 +687,45 @@ impl Following {
         }
     }
 
-    fn notified(&mut self, name: &str, proof: Proof, out: &mut Vec<Event>) {
+    /// Has every condition that goes by the mapped extent told that it may have changed.
+    fn tell_of_mappings(&mut self, moment: Moment) {
+        for stage in &mut self.stages {
+            for (condition, progress) in stage.begin.iter_mut().chain(&mut stage.when) {
+                tell_of_mapping(condition, progress, moment);
+            }
+        }
+    }
+
+    /// Has a notification heard by every condition that names it; says whether there is one.
+    fn take_notice(&mut self, name: &str, proof: &Proof) -> bool {
+        let is_named = |leaf: &&Condition| matches!(leaf, Condition::Notify(of) if of == name);
+        if !self
+            .file
+            .stages
+            .iter()
+            .flat_map(Definition::conditions)
+            .flat_map(Condition::leaves)
+            .any(|leaf| is_named(&leaf))
+        {
+            return false;
+        }
+        let openings = self.openings();
+        for (stage, opening) in self.stages.iter_mut().zip(openings) {
+            for (condition, progress, opening) in stage.open(opening) {
+                match_notice(condition, progress, opening, name, proof);
+            }
+        }
+        true
+    }
+
+    /// A notification marks the stage of its name; one that is part of a condition makes no stage of its own.
+    fn notified(&mut self, name: &str, is_part: bool, proof: Proof, out: &mut Vec<Event>) {
         if let Some(stage) = self.stages.iter_mut().find(|stage| stage.name == name) {
             if stage.mark.is_none() {
                 stage.mark = Some(proof.moment);
                 out.push(marking(name, proof));
             }
-        } else if self.unknown.contains(name) {
+        } else if is_part || self.unknown.contains(name) {
             // Only the first counts.
         } else if self.unknown.len() < MOST_UNKNOWN_STAGES {
             self.unknown.insert(name.to_string());
@@ -680,11 +763,15 @@ fn followed(condition: Condition) -> (Condition, Progress) {
     (condition, progress)
 }
 
-/// The conditions of which this one is made, `None` in the place of those that are met.
-fn unmet<'c>(condition: &'c Condition, progress: &Progress, leaves: &mut Vec<Option<&'c Condition>>) {
+/// The conditions of which this one is made, `None` in the place of those that decide nothing any more: they are met, or
+/// what they are part of is.
+fn unmet<'c>(condition: &'c Condition, progress: &Progress, world: &World, leaves: &mut Vec<Option<&'c Condition>>) {
     match (condition, progress) {
+        (Condition::Any(_), progress) if proof(condition, progress, world).is_some() => {
+            leaves.extend(condition.leaves().iter().map(|_| None));
+        }
         (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
-            parts.iter().zip(progress).for_each(|(part, progress)| unmet(part, progress, leaves));
+            parts.iter().zip(progress).for_each(|(part, progress)| unmet(part, progress, world, leaves));
         }
         (leaf, progress) => leaves.push(progress.met().is_none().then_some(leaf)),
     }
@@ -726,6 +813,16 @@ fn take_answer(condition: &Condition, progress: &mut Progress, probe: &Probe, pr
         {
             *met = Some(proof.clone());
         }
+        _ => {}
+    }
+}
+
+fn tell_of_mapping(condition: &Condition, progress: &mut Progress, moment: Moment) {
+    match (condition, progress) {
+        (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
+            parts.iter().zip(progress).for_each(|(part, progress)| tell_of_mapping(part, progress, moment));
+        }
+        (_, Progress::Unmap { state, .. }) => state.tell(moment),
         _ => {}
     }
 }
@@ -795,6 +892,28 @@ fn match_line(condition: &Condition, progress: &mut Progress, fed: &Fed, out: &m
     }
 }
 
+/// A notification of this name. One that came before its stage opened may be of a time after that.
+fn match_notice(condition: &Condition, progress: &mut Progress, opening: Opening, name: &str, proof: &Proof) {
+    match (condition, progress) {
+        (Condition::All(parts) | Condition::Any(parts), Progress::Parts(progress)) => {
+            for (part, progress) in parts.iter().zip(progress) {
+                match_notice(part, progress, opening, name, proof);
+            }
+        }
+        (Condition::Notify(of), Progress::Notice { pending, met }) if met.is_none() && of == name => match opening {
+            Opening::Since(since) if proof.moment.at < since.at => {}
+            Opening::Always | Opening::Since(_) => *met = Some(proof.clone()),
+            Opening::NotYet => {
+                if pending.len() == PENDING_LINES {
+                    pending.pop_front();
+                }
+                pending.push_back(proof.clone());
+            }
+        },
+        _ => {}
+    }
+}
+
 fn count_line(
     log: &LogLine,
     (matched, met): (&mut u64, &mut Option<Proof>),
@@ -815,7 +934,7 @@ fn count_line(
     }
 }
 
-/// Counts the lines that were seen before a stage opened and are not older than its opening.
+/// Counts the lines and notifications that were seen before a stage opened and are not older than its opening.
 fn release_pending(
     condition: &Condition,
     progress: &mut Progress,
@@ -837,6 +956,9 @@ fn release_pending(
                 }
             }
         }
+        (Condition::Notify(_), Progress::Notice { pending, met }) if met.is_none() => {
+            *met = pending.drain(..).find(|proof| proof.moment.at >= since.at);
+        }
         _ => {}
     }
 }
@@ -856,15 +978,16 @@ fn match_look(condition: &Condition, progress: &mut Progress, look: &Look, openi
         (Condition::Residency(share), Progress::Once { met }) if met.is_none() && since.is_some() => {
             let Some((resident, payload)) = look.residency else { return };
             if share.is_reached(resident, payload) {
-                // The share may have been reached at any time since the last look, and since the oldest part of that one.
-                let moment = Moment { at: look.t, low: world.previous.map(|previous| previous.oldest()) };
+                // The share may have been reached at any time since the last look, and since the oldest part of that one. At
+                // the first one it may have been so from the start on, which is the earliest that a stage can be reached.
+                let low = world.previous.map_or(At(0), |previous| previous.oldest().max(At(0)));
+                let moment = Moment { at: look.t, low: Some(low.min(look.t)) };
                 let detail = format!("{resident} of {payload} payload bytes resident");
                 *met = Some(Proof::new(moment, Evidence::Residency, detail));
             }
         }
         (Condition::Unmap(share), Progress::Unmap { state, met }) if met.is_none() => {
-            if let (Some((low, detail)), Some(_)) = (state.look(look, *share, world.looked), since) {
-                let moment = Moment { at: look.t, low: Some(low) };
+            if let (Some((moment, detail)), Some(_)) = (state.look(look, *share, world.looked), since) {
                 *met = Some(Proof::new(moment, Evidence::Unmap, detail));
             }
         }

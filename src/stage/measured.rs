@@ -78,33 +78,59 @@ impl Moment {
 #[derive(Default)]
 pub(super) struct Unmapping {
     largest: u64,
-    /// The extent as it was last, and the look before the one that first saw it so: it was so at some time after that.
-    now: Option<(u64, At)>,
+    /// The extent as it was last, when it came to be so, and the look before the one that first saw it so.
+    now: Option<(u64, Moment, At)>,
+    /// When, since the last look, what is mapped was told to have changed: all such changes lie in here.
+    told: Option<Moment>,
 }
 
 impl Unmapping {
-    /// When at the earliest, and in words, if by this share of the largest that it was; `looked`: the look before this
-    /// one. Not each look reads what is mapped, and so the time reaches back to when the extent was last seen to change.
-    /// What the end of the processes takes is not meant.
-    pub fn look(&mut self, look: &Look, share: Share, looked: Option<At>) -> Option<(At, String)> {
+    /// A process was seen to map more or less of an artifact than before.
+    pub fn tell(&mut self, moment: Moment) {
+        self.told = Some(match self.told {
+            None => moment,
+            Some(other) => Moment {
+                at: moment.at.max(other.at),
+                low: moment.low.zip(other.low).map(|(low, other)| low.min(other)),
+            },
+        });
+    }
+
+    /// When, and in words, if by this share of the largest that it was; `looked`: the look before this one. Not each look
+    /// reads what is mapped. Where a reading told of a change, the time is that change's; else it reaches back to when the
+    /// extent was last seen to change. What the end of the processes takes is not meant.
+    pub fn look(&mut self, look: &Look, share: Share, looked: Option<At>) -> Option<(Moment, String)> {
         let mapped = look.mapped.filter(|_| !look.over)?;
         let looked = looked.unwrap_or(At(0));
-        let low = self.now.map_or(looked, |(_, since)| since);
-        if self.now.is_none_or(|(before, _)| before != mapped) {
-            self.now = Some((mapped, looked));
-        }
+        let told = self.told.take();
+        let moment = match self.now {
+            Some((before, moment, _)) if before == mapped => moment,
+            before => {
+                let low = before.map_or(looked, |(_, _, looked)| looked);
+                let moment = Moment {
+                    at: told.map_or(look.t, |told| told.at.min(look.t)),
+                    low: Some(told.and_then(|told| told.low).map_or(low, |told| told.max(low))),
+                };
+                self.now = Some((mapped, moment, looked));
+                moment
+            }
+        };
         self.largest = self.largest.max(mapped);
         let gone = self.largest - mapped;
-        share.is_reached(gone, self.largest).then(|| (low, format!("{mapped} of {} mapped bytes left", self.largest)))
+        let shrunk = share.is_reached(gone, self.largest);
+        shrunk.then(|| (moment, format!("{mapped} of {} mapped bytes left", self.largest)))
     }
 }
+
+/// The place of the launch's share among a look's figures of devices.
+const SHARE: usize = 0;
 
 /// Since when figures have stood still.
 #[derive(Default)]
 pub(super) struct Still {
     /// The figures as they stand, and since when.
     now: Option<([u64; 2], Moment)>,
-    /// Device memory when it was first looked at.
+    /// Device memory before the launch took any: of its share none, of what is in use what the first look saw.
     first: Option<u64>,
     /// Which of its figures is followed: one and the same, for the other one differs.
     which: Option<usize>,
@@ -157,7 +183,9 @@ impl Still {
             Some((before, _)) if before == figures => {}
             _ => self.now = Some((figures, moment)),
         }
-        let first = *self.first.get_or_insert(figures[0]);
+        // A launch may have taken all of it before anybody looked.
+        let is_share = matches!(condition, Condition::Device(_)) && self.which == Some(SHARE);
+        let first = *self.first.get_or_insert(if is_share { 0 } else { figures[0] });
         let (_, began) = self.now?;
         let stood = look.t.0.saturating_sub(began.at.max(since?).0);
         if u64::try_from(stood).is_ok_and(|stood| stood < time_ns) || stood < 0 {
@@ -169,7 +197,7 @@ impl Still {
             }
             Condition::Device(_) => {
                 format!(
-                    "{} bytes on devices, {} more than at first; no proof that queued copies had ended",
+                    "{} bytes on devices, {} more than at the start; no proof that queued copies had ended",
                     figures[0],
                     figures[0] - first
                 )

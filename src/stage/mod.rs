@@ -6,23 +6,24 @@ pub mod asked;
 pub mod condition;
 pub mod elsewhere;
 pub mod file;
+mod lack;
 pub mod matcher;
 mod measured;
 pub mod trial;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::At;
-use crate::event::{Event, Evidence as MarkEvidence, Mark, Pid, Stream, What};
+use crate::event::{Event, Evidence as MarkEvidence, Mark, Pid, What};
 use crate::metric::Metric;
-use crate::probe::device::{NO_DEVICE, NO_VISIBLE_DEVICE};
 use crate::sample::Sample;
-use crate::watch::{Line, tells_a_loss, unseen_stream};
+use crate::watch::Line;
+use asked::Values;
 pub use condition::Condition;
-use condition::Count;
-pub use file::{Definition, StageError, StageFile};
+pub use file::{Definition, StageError, StageErrors, StageFile};
+use lack::Evidence;
 pub use matcher::{Matcher, Wanted};
 
 /// Where a stage stands.
@@ -50,12 +51,21 @@ pub struct Outcome {
     pub mark: Option<(At, Option<u64>, Mark)>,
 }
 
+/// What is known of a run beside its events.
+#[derive(Clone, Copy, Default)]
+pub struct Beside<'a> {
+    /// The stopping event at which the profiler ended the command, if it did.
+    pub stopped_at: Option<&'a str>,
+    /// The values of the stage file's variables, as far as they were known.
+    pub values: Option<&'a Values>,
+}
+
 /// What became of each stage, in the stage file's order, then of those that only a notification named, in order of
 /// time; from the recorded marks and whatever else explains their lack.
 ///
 /// A mark by what the launch said, heard only after all of it was gone, is set to that end: so it stands before or at
 /// the end, where it belongs.
-pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
+pub fn outcomes(stages: &StageFile, events: &[Event], beside: Beside) -> Vec<Outcome> {
     let marked_from = events.iter().rposition(|event| replaces_marks(&event.what)).unwrap_or(0);
     let mut marks: Vec<(At, Option<u64>, &Mark)> = Vec::new();
     for event in &events[marked_from..] {
@@ -68,9 +78,10 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
     if let Some(over) = all_gone(events) {
         marks.iter_mut().for_each(|mark| by_the_end(mark, over));
     }
-    let seen = Evidence::of(events);
-    let elsewhere = elsewhere(events).filter(|_| !seen.opened);
-    let reached = |mark: (At, Option<u64>, &Mark)| match &elsewhere {
+    let client = elsewhere(events);
+    let seen = Evidence::of(stages, events, beside, client.as_deref());
+    let elsewhere = client.as_deref().filter(|_| !seen.opened());
+    let reached = |mark: (At, Option<u64>, &Mark)| match elsewhere {
         Some(program) if !is_of_this_tree(mark.2.evidence) => told_from_elsewhere(program, mark),
         _ => reached(mark),
     };
@@ -80,6 +91,7 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
             _ => None,
         })
     };
+    let is_marked = |stage: &str| marks.iter().any(|(_, _, mark)| mark.stage == stage);
     let mut outcomes: Vec<Outcome> = stages
         .stages
         .iter()
@@ -88,7 +100,7 @@ pub fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
             Some(mark) => Outcome { begin: began(&stage.name).filter(|began| *began <= mark.0), ..reached(*mark) },
             None => {
                 let begin = began(&stage.name);
-                let (status, reason) = seen.lack(stage, begin, &marks);
+                let (status, reason) = seen.lack(stage, &began, &is_marked);
                 Outcome { stage: stage.name.clone(), status, reason, begin, mark: None }
             }
         })
@@ -172,216 +184,6 @@ fn reached((at, uncertainty_ns, mark): (At, Option<u64>, &Mark)) -> Outcome {
     }
 }
 
-/// What the events say of the sources that could have shown a stage.
-struct Evidence {
-    end: Option<String>,
-    opened: bool,
-    mapped: bool,
-    streams: BTreeSet<&'static str>,
-    /// Some of the output passed by without being matched.
-    lost: bool,
-    no_residency: Option<String>,
-    no_mapping: Option<String>,
-    no_faults: Option<String>,
-    no_reads: Option<String>,
-    no_device: Option<String>,
-    /// Whether device memory was looked at.
-    device: bool,
-    no_anon: Option<String>,
-    /// Of each condition that was asked, by its digest, the attempts and what came of the last one.
-    asked: BTreeMap<String, (u64, String)>,
-}
-
-impl Evidence {
-    fn of(events: &[Event]) -> Evidence {
-        let exit = events.iter().find_map(|event| match &event.what {
-            What::Exit { code, signal, .. } => Some(ending(*code, *signal)),
-            _ => None,
-        });
-        // A metric that is absent after the command's end was not missing while it ran.
-        let while_running = || events.iter().take_while(|event| !matches!(event.what, What::Exit { .. }));
-        let absent = |metric: Metric| {
-            while_running().fold(None, |absent, event| match &event.what {
-                What::Absent { metric: this, reason } if *this == metric => Some(reason.clone()),
-                What::Present { metric: this } if *this == metric => None,
-                _ => absent,
-            })
-        };
-        let streams = events.iter().filter_map(|event| match &event.what {
-            What::Warning { text } => unseen_stream(text),
-            _ => None,
-        });
-        let asked = events.iter().filter_map(|event| match &event.what {
-            What::Probe(probe) => Some((probe.condition.clone(), (probe.attempt, probe.outcome.clone()))),
-            _ => None,
-        });
-        Evidence {
-            end: exit,
-            opened: events.iter().any(|event| matches!(event.what, What::Opened { .. } | What::Mapped { .. })),
-            mapped: events.iter().any(|event| matches!(event.what, What::Mapped { .. })),
-            streams: streams.map(key).collect(),
-            lost: events.iter().any(|event| matches!(&event.what, What::Warning { text } if tells_a_loss(text))),
-            no_residency: absent(Metric::ResidentPayloadBytes),
-            no_mapping: absent(Metric::MappedBytes),
-            no_faults: absent(Metric::MinorFaults).or_else(|| absent(Metric::MajorFaults)),
-            no_reads: absent(Metric::ReadBytes),
-            no_device: absent(Metric::DeviceLaunchBytes),
-            device: events.iter().any(|event| event.what == What::Present { metric: Metric::DeviceUsedBytes }),
-            no_anon: absent(Metric::RssAnonBytes),
-            asked: asked.collect(),
-        }
-    }
-
-    /// Why a stage has no mark.
-    fn lack(&self, stage: &Definition, began: Option<At>, marks: &[(At, Option<u64>, &Mark)]) -> (Status, String) {
-        // What a stage stands for happened elsewhere, or did not happen: nothing in this tree could have shown it.
-        if !self.opened && stage.when.is_none() {
-            return (Status::Unknown, "only by notification, and none came".to_string());
-        }
-        let is_told = |leaf: &&Condition| {
-            leaf.is_asked() || matches!(leaf, Condition::Exit(_) | Condition::FirstOutput(_) | Condition::Device(_))
-        };
-        if !self.opened && !stage.conditions().flat_map(Condition::leaves).all(|leaf| is_told(&leaf)) {
-            return (Status::Unknown, "no artifact was seen opened in this tree".to_string());
-        }
-        let Some(condition) = &stage.when else {
-            return (Status::NotReached, "only by notification, and none came".to_string());
-        };
-        let waited = stage.after.iter().find(|name| !marks.iter().any(|(_, _, mark)| mark.stage == **name));
-        if let Some(name) = waited {
-            return (Status::NotReached, format!("waits for `{name}`, which was not reached"));
-        }
-        let (status, reason) = match &stage.begin {
-            Some(begin) if began.is_none() => {
-                let (status, reason) = self.lack_of(begin);
-                (status, format!("not begun: {reason}"))
-            }
-            _ => self.lack_of(condition),
-        };
-        match &self.end {
-            Some(end) if status == Status::NotReached && !matches!(condition, Condition::Exit(_)) => {
-                (status, format!("{reason}; the command ended first: {end}"))
-            }
-            _ => (status, reason),
-        }
-    }
-
-    fn lack_of(&self, condition: &Condition) -> (Status, String) {
-        match condition {
-            Condition::Mapping(which) => match (&self.no_mapping, which) {
-                (Some(reason), _) if !self.mapped => (Status::Unknown, format!("mappings could not be seen: {reason}")),
-                _ if !self.mapped => (Status::NotReached, "no artifact was mapped".to_string()),
-                _ => (Status::NotReached, "not every artifact was mapped".to_string()),
-            },
-            Condition::Log(log) => {
-                let unseen = |stream| self.streams.contains(key(stream));
-                let may_be_on = |stream: &Stream| log.is_on(*stream) && unseen(*stream);
-                let unseen = [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().find(may_be_on);
-                match unseen {
-                    Some(stream) => {
-                        (Status::Unknown, format!("{condition} was not seen, and {} cannot be read", words(stream)))
-                    }
-                    None if self.lost => {
-                        (Status::Unknown, format!("{condition} was not seen, but not all of the output was looked at"))
-                    }
-                    None if log.count == Count::Number(1) => {
-                        (Status::NotReached, format!("no line matched {:?}", log.pattern))
-                    }
-                    None => (Status::NotReached, format!("fewer than {} lines matched {:?}", log.count, log.pattern)),
-                }
-            }
-            Condition::Residency(share) => match &self.no_residency {
-                Some(reason) => (Status::Unknown, format!("the resident payload is not known: {reason}")),
-                None => (Status::NotReached, format!("no sample has {share} of the payload resident")),
-            },
-            Condition::Exit(_) => match &self.end {
-                Some(end) => (Status::NotReached, format!("the command ended otherwise: {end}")),
-                None => (Status::NotReached, "the end of the command was not recorded".to_string()),
-            },
-            Condition::Http(_) | Condition::Work(_) | Condition::Tcp(_) | Condition::Unix(_) | Condition::File(_) => {
-                match self.asked.get(&condition.digest()) {
-                    Some((1, outcome)) => {
-                        (Status::NotReached, format!("{condition} was not seen in one attempt: {outcome}"))
-                    }
-                    Some((attempts, outcome)) => (
-                        Status::NotReached,
-                        format!("{condition} was not seen in {attempts} attempts; the last: {outcome}"),
-                    ),
-                    None => {
-                        let why = match condition.names().is_empty() {
-                            true => "no attempt by this definition is recorded",
-                            false => {
-                                "no attempt by this definition is recorded; its variables are known only once a \
-                                      program runs that the stage file's `argv` fits"
-                            }
-                        };
-                        (Status::Unknown, format!("{condition}: {why}"))
-                    }
-                }
-            }
-            Condition::FirstOutput(first) => {
-                let hidden = |stream: &Stream| {
-                    self.streams.contains(key(*stream)) && (*stream == Stream::Both || *stream == first.stream)
-                };
-                match [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().find(hidden) {
-                    Some(stream) => (Status::Unknown, format!("{} cannot be read", words(stream))),
-                    None => (Status::NotReached, format!("no {}", condition.to_string().trim_start_matches("a "))),
-                }
-            }
-            Condition::Unmap(_) => match &self.no_mapping {
-                Some(reason) => (Status::Unknown, format!("mappings could not be seen: {reason}")),
-                None => (Status::NotReached, format!("no sample has {condition}")),
-            },
-            Condition::Quiet(quiet) => {
-                let unknown = self.no_faults.iter().filter(|_| quiet.faults);
-                let unknown = unknown.chain(self.no_reads.iter().filter(|_| quiet.reads)).next();
-                match unknown {
-                    Some(reason) => (Status::Unknown, format!("faults or reads are not known: {reason}")),
-                    None => (Status::NotReached, format!("at no time were there {condition}")),
-                }
-            }
-            Condition::Device(_) => match &self.no_device {
-                Some(reason) if [NO_DEVICE, NO_VISIBLE_DEVICE].iter().any(|why| reason.starts_with(why)) => {
-                    (Status::NotApplicable, reason.clone())
-                }
-                Some(reason) => (Status::Unknown, format!("device memory is not known: {reason}")),
-                None if self.device => (Status::NotReached, format!("at no time was there {condition}")),
-                None => (Status::Unknown, "no device probe looked at device memory in this run".to_string()),
-            },
-            Condition::Anon(_) => match &self.no_anon {
-                Some(reason) => (Status::Unknown, format!("anonymous memory is not known: {reason}")),
-                None => (Status::NotReached, format!("at no time was {condition}")),
-            },
-            Condition::All(parts) | Condition::Any(parts) => {
-                let lacks: Vec<_> = parts.iter().map(|part| self.lack_of(part)).collect();
-                let with = |wanted: Status| lacks.iter().find(|(status, _)| *status == wanted).cloned();
-                // What needs a device and something else does not apply without one.
-                let needs_all = matches!(condition, Condition::All(_));
-                let not_applicable = with(Status::NotApplicable).filter(|_| needs_all || parts.len() == 1);
-                not_applicable
-                    .or_else(|| with(Status::Unknown))
-                    .unwrap_or_else(|| (Status::NotReached, format!("without {condition}")))
-            }
-        }
-    }
-}
-
-fn key(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
-        Stream::Both => "both",
-    }
-}
-
-fn words(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Stdout => "standard output",
-        Stream::Stderr => "standard error",
-        Stream::Both => "the output",
-    }
-}
-
 /// How a process ended, in words.
 pub(crate) fn ending(code: Option<i32>, signal: Option<i32>) -> String {
     match (code, signal) {
@@ -448,6 +250,15 @@ pub fn rematch(
         }
     }
     matched
+}
+
+/// The values that a stage file takes from the programs of a recorded run.
+pub fn values(file: &StageFile, events: &[Event]) -> Values {
+    let mut matcher = Matcher::new(vec![file.clone()]);
+    for event in events.iter().filter(|event| matches!(event.what, What::Exec { .. } | What::Environment { .. })) {
+        matcher.event(event);
+    }
+    matcher.values().clone()
 }
 
 /// The sample whose values stand beside a mark: the first at or after it. Where the launch was over by then, its

@@ -1,7 +1,13 @@
 use super::*;
+use crate::event::Stream;
 use crate::event::{ArtifactId, Evidence as By};
 use crate::metric::Values;
-use crate::watch::{LineEnd, lost, unseen};
+use crate::watch::{LineEnd, lost, not_heard, unseen};
+
+/// Of a run of which nothing is known beside its events.
+fn outcomes(stages: &StageFile, events: &[Event]) -> Vec<Outcome> {
+    super::outcomes(stages, events, Beside::default())
+}
 
 fn event(at: i64, what: What) -> Event {
     Event { at: At(at), uncertainty_ns: Some(1), what }
@@ -102,13 +108,161 @@ fn a_missing_mark_has_a_reason() {
 }
 
 #[test]
-fn a_tree_that_opens_no_artifact_could_not_have_shown_a_stage() {
-    for when in ["{ mapping = 'any' }", "{ log = 'x' }", "{ residency = '99%' }"] {
+fn a_stage_that_waits_is_what_the_awaited_one_is() {
+    let after = |when: &str| {
+        file(&format!(
+            "[[stage]]\nname = 'a'\nwhen = {when}\n[[stage]]\nname = 'b'\nafter = ['a']\nwhen = {{ log = 'x' }}\n\
+             [[stage]]\nname = 'c'\nafter = ['b']\nwhen = {{ exit = 'any' }}\n"
+        ))
+    };
+    let told = |when: &str, events: &[Event]| {
+        let outcomes = outcomes(&after(when), events).into_iter().skip(1);
+        outcomes.map(|outcome| (outcome.status, outcome.reason)).collect::<Vec<_>>()
+    };
+    let both = |status, is: &str| {
+        vec![(status, format!("waits for `a`, which {is}")), (status, format!("waits for `b`, which {is}"))]
+    };
+    assert_eq!(told("{ log = 'y' }", &[exit(9, 0)]), both(Status::NotReached, "was not reached"));
+    assert_eq!(told("{ mapping = 'any' }", &[exit(9, 0)]), both(Status::Unknown, "is unknown"));
+    let none =
+        What::Absent { metric: Metric::DeviceLaunchBytes, reason: format!("{}: x", crate::probe::device::NO_DEVICE) };
+    let device = "{ device = { rise = '1 B', still = '1 s' } }";
+    assert_eq!(told(device, &[event(1, none), exit(9, 0)]), both(Status::NotApplicable, "does not apply"));
+}
+
+#[test]
+fn a_tree_that_opens_no_artifact_could_not_have_shown_what_is_of_one() {
+    for when in [
+        "{ mapping = 'any' }",
+        "{ residency = '99%' }",
+        "{ unmap = '50%' }",
+        "{ anon = { rise = '9%', still = '1 s' } }",
+    ] {
         let outcome = outcomes(&one(when), &[exit(9, 0)]).remove(0);
         let wanted = (Status::Unknown, "no artifact was seen opened in this tree".to_string());
         assert_eq!((outcome.status, outcome.reason), wanted, "{when}");
     }
-    assert_eq!(outcomes(&one("{ exit = 1 }"), &[exit(9, 0)])[0].status, Status::NotReached);
+    // What it printed, did and how it ended was seen all the same.
+    for when in ["{ exit = 1 }", "{ log = 'x' }", "{ first_output = 'line' }", "{ quiet = '1 s' }"] {
+        let outcome = outcomes(&one(when), &[exit(9, 0)]).remove(0);
+        assert_eq!(outcome.status, Status::NotReached, "{when}: {}", outcome.reason);
+    }
+    // But of a client it says nothing of where the work is done.
+    let docker = event(0, What::Exec { pid: 7, argv: vec!["docker".into(), "run".into()] });
+    for when in ["{ log = 'x' }", "{ quiet = '1 s' }", "{ mapping = 'any' }"] {
+        let outcome = outcomes(&one(when), &[docker.clone(), exit(9, 0)]).remove(0);
+        let wanted = "no artifact was seen opened in this tree: `docker` has others do the loading";
+        assert_eq!((outcome.status, outcome.reason.as_str()), (Status::Unknown, wanted), "{when}");
+    }
+}
+
+#[test]
+fn what_was_stopped_did_not_end_by_itself() {
+    let killed = event(9, What::Exit { pid: 7, code: None, signal: Some(15) });
+    let told = |when: &str, stopped_at| {
+        let events = [opened(0), killed.clone()];
+        super::outcomes(&one(when), &events, Beside { stopped_at, values: None }).remove(0).reason
+    };
+    assert_eq!(told("{ log = 'x' }", None), "no line matched /x/; the command ended first: signal 15");
+    assert_eq!(told("{ log = 'x' }", Some("ready")), "no line matched /x/; the run was stopped at ready first");
+    assert_eq!(told("{ exit = 0 }", None), "the command ended otherwise: signal 15");
+    assert_eq!(told("{ exit = 0 }", Some("ready")), "the run was stopped at ready first");
+}
+
+#[test]
+fn notifications_that_could_not_be_heard_are_unknown() {
+    let one_by = |when: &str, events: &[Event]| {
+        let outcome = outcomes(&file(&format!("[[stage]]\nname = 's'\n{when}\n")), events).remove(0);
+        (outcome.status, outcome.reason)
+    };
+    let deaf = event(0, What::warning(not_heard(&std::io::Error::from_raw_os_error(24))));
+    for (when, none) in
+        [("", "only by notification, and none came"), ("when = { notify = 'x' }", "no notification `x` came")]
+    {
+        let told = |events: &[Event]| one_by(when, events);
+        assert_eq!(told(&[opened(0)]), (Status::NotReached, none.to_string()));
+        let (status, reason) = told(&[opened(0), deaf.clone()]);
+        assert!(status == Status::Unknown && reason.contains("could not be heard: Too many open files"), "{reason}");
+        let nothing = format!("no artifact was seen opened in this tree; {none}");
+        assert_eq!(told(&[]), (Status::Unknown, nothing));
+    }
+}
+
+#[test]
+fn reasons_have_values_in_them_or_say_why_not() {
+    let stages = file(
+        "argv = ['serve']\nvars = { n = { flag = '-n', default = '2' } }\n[[stage]]\nname = 'a'\n\
+         when = { log = 'x', count = '{n}' }\n[[stage]]\nname = 'b'\nwhen = { file = '/tmp/{n}.done' }\n",
+    );
+    let told = |values: &[(&str, &str)]| {
+        let values = values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let beside = Beside { stopped_at: None, values: Some(&values) };
+        super::outcomes(&stages, &[opened(0)], beside).into_iter().map(|outcome| outcome.reason).collect::<Vec<_>>()
+    };
+    let known = told(&[("n", "3")]);
+    assert_eq!(known[0], "fewer than 3 lines matched /x/");
+    assert_eq!(known[1], "the file /tmp/3.done: no attempt by this definition is recorded");
+    let unknown = told(&[]);
+    let why = "its variables have no value, since no program ran that the stage file's `argv` fits";
+    assert_eq!(unknown[0], format!("2 lines matching /x/: {why}"));
+    assert_eq!(unknown[1], format!("the file /tmp/2.done: no attempt by this definition is recorded; {why}"));
+    assert_eq!(told(&[("n", "all")])[0], "{n} lines matching /x/ cannot be counted: `all` is no number");
+    let exec = event(0, What::Exec { pid: 7, argv: vec!["serve".into(), "-n5".into()] });
+    assert_eq!(values(&stages, &[exec])["n"], "5");
+}
+
+#[test]
+fn a_notification_is_a_part_of_a_condition() {
+    let said = |at, name: &str| {
+        event(at, What::Notify { pid: Some(7), stage: Some(name.into()), status: None, ready: false, verified: true })
+    };
+    let line =
+        |at, text: &str| (At(at), Some(2), Line { stream: Stream::Stdout, bytes: text.into(), end: LineEnd::Newline });
+    let stages = file(
+        "[[stage]]\nname = 'both'\nwhen = { all = [ { notify = 'weights' }, { log = 'up' } ] }\n\
+         [[stage]]\nname = 'one'\nwhen = { any = [ { notify = 'ready' }, { log = 'never' } ] }\n\
+         [[stage]]\nname = 'later'\nafter = ['both']\nwhen = { notify = 'weights' }\n",
+    );
+    let ready = What::Notify { pid: None, stage: None, status: None, ready: true, verified: true };
+    let events = [said(3, "weights"), event(5, ready), said(20, "weights"), said(25, "own")];
+    let found = marks(&rematch(vec![stages.clone()], &events, &[line(8, "up")], &[]));
+    let found: Vec<_> = found.iter().map(|(stage, at, _, by)| (stage.as_str(), *at, *by)).collect();
+    assert_eq!(
+        found,
+        [("one", 5, By::Notify), ("both", 8, By::Several), ("later", 20, By::Notify), ("own", 25, By::Notify)],
+        "what a condition names is no stage of its own"
+    );
+    // One that came before its stage opened counts if it tells of a time after that.
+    let events = [said(30, "weights"), said(12, "both")];
+    let found = marks(&rematch(vec![stages], &events, &[], &[]));
+    assert_eq!(
+        found.iter().map(|(stage, at, ..)| (stage.as_str(), *at)).collect::<Vec<_>>(),
+        [("both", 12), ("later", 30)]
+    );
+}
+
+#[test]
+fn what_an_any_no_longer_needs_is_asked_no_more() {
+    let text = "[[stage]]\nname = 's'\nwhen = { all = [ { any = [ { tcp = 'localhost:1' }, { residency = '50%' } ] }, \
+                { file = 'a' } ] }\n[[stage]]\nname = 'm'\nwhen = { all = [ { any = [ { unix = 'b' }, { mapping = 'any' } ] }, \
+                { log = 'x' } ] }\n";
+    let mut matcher = Matcher::new(vec![file(text)]);
+    let wanted =
+        |matcher: &Matcher| matcher.wanted().into_iter().map(|wanted| (wanted.stage, wanted.part)).collect::<Vec<_>>();
+    let at = |stage: &str, part| (stage.to_string(), part);
+    assert_eq!(wanted(&matcher), [at("s", 0), at("s", 2), at("m", 0)]);
+    let before = matcher.changes();
+    assert!(
+        matcher
+            .sample(&samples(&[(5, &[(Metric::PayloadBytes, 100), (Metric::ResidentPayloadBytes, 60)])])[0])
+            .is_empty()
+    );
+    assert_ne!(matcher.changes(), before, "nothing is marked, and yet something else is asked");
+    assert_eq!(wanted(&matcher), [at("s", 2), at("m", 0)]);
+    let before = matcher.changes();
+    matcher.event(&mapped(6));
+    assert_ne!(matcher.changes(), before);
+    assert_eq!(wanted(&matcher), [at("s", 2)]);
 }
 
 #[test]
@@ -287,6 +441,7 @@ fn answered(at: i64, began: i64, stage: &str, when: &str) -> Event {
         outcome: "accepted".into(),
         first_byte: None,
         bytes: Some(2),
+        is_cut: false,
         without_row: 0,
     };
     Event { at: At(at), uncertainty_ns: Some(7), what: What::Probe(probe) }
@@ -385,7 +540,10 @@ fn a_span_has_a_begin_and_an_end() {
     assert_eq!((never.status, never.reason.as_str()), (Status::NotReached, "not begun: no line matched /begin a/"));
     let matched = rematch(vec![stages.clone()], &[], &[line(5, "begin a")], &[]);
     let open = outcomes(&stages, &with_marks(&[opened(0)], matched)).remove(0);
-    assert_eq!((open.begin, open.reason.as_str()), (Some(At(5)), "no line matched /end/"));
+    assert_eq!(
+        (open.begin, open.reason.as_str()),
+        (Some(At(5)), "begun at 0.000 s, and not ended: no line matched /end/")
+    );
 }
 
 #[test]
@@ -484,6 +642,31 @@ fn what_was_unmapped_is_a_share_of_the_most_that_was_mapped() {
 }
 
 #[test]
+fn an_unmapping_has_the_time_of_the_reading_that_told_of_it() {
+    let figures = |t, mapped| (t, [(Metric::MappedBytes, mapped)]);
+    let all = [figures(10, 100), figures(20, 100), figures(500, 100), figures(900, 0)];
+    let samples = samples(&all.iter().map(|(t, figures)| (*t, &figures[..])).collect::<Vec<_>>());
+    let unmapped = |at, uncertainty_ns| {
+        let what = What::Unmapped { pid: 7, artifact: ArtifactId(0) };
+        Event { at: At(at), uncertainty_ns, what }
+    };
+    let marked = |events: &[Event]| {
+        let found = rematch(vec![one("{ unmap = '50%' }")], events, &[], &samples);
+        let sampled = found.iter().find_map(|event| match &event.what {
+            What::Mark(mark) => mark.sampled,
+            _ => None,
+        });
+        let (_, at, uncertainty, _) = marks(&found).remove(0);
+        (at, uncertainty, sampled.unwrap().0)
+    };
+    assert_eq!(marked(&[]), (900, Some(900), 900), "since the extent was last seen to change");
+    assert_eq!(marked(&[unmapped(517, Some(30))]), (517, Some(30), 900));
+    assert_eq!(marked(&[unmapped(517, Some(30)), unmapped(600, Some(5))]), (600, Some(113), 900), "either of them");
+    assert_eq!(marked(&[unmapped(15, Some(1)), unmapped(517, Some(30))]), (517, Some(30), 900), "seen by a look since");
+    assert_eq!(marked(&[unmapped(517, None)]), (517, Some(517), 900));
+}
+
+#[test]
 fn a_plateau_is_a_rise_and_then_nothing() {
     const MS: i64 = 1_000_000;
     let figures = |t: i64, used| (t * MS, [(Metric::DeviceLaunchBytes, used)]);
@@ -500,12 +683,31 @@ fn a_plateau_is_a_rise_and_then_nothing() {
         let found = marks(&rematch(vec![one(when)], &[], &[], &samples));
         found.first().map(|(_, at, uncertainty, _)| (at / MS, uncertainty.unwrap() as i64 / MS))
     };
-    assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some((120, 10)));
+    // What the first look saw was the launch's already.
+    assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some((10, 10)));
+    assert_eq!(marked("{ device = { rise = '200 B', still = '40 ms' } }"), Some((120, 10)));
+    assert_eq!(marked("{ device = { rise = '201 B', still = '40 ms' } }"), None);
+    let used = |(t, [(_, used)]): &(i64, [(Metric, u64); 1])| (*t, [(Metric::DeviceUsedBytes, *used)]);
+    let used: Vec<_> = all.iter().map(used).collect();
+    let samples = self::samples(&used.iter().map(|(t, figures)| (*t, &figures[..])).collect::<Vec<_>>());
+    let marked = |when: &str| {
+        let found = marks(&rematch(vec![one(when)], &[], &[], &samples));
+        found.first().map(|(_, at, ..)| at / MS)
+    };
+    // Of what is in use, others may have had that.
+    assert_eq!(marked("{ device = { rise = '100 B', still = '40 ms' } }"), Some(120));
     assert_eq!(marked("{ device = { rise = '101 B', still = '40 ms' } }"), None);
     let (status, reason) = lack("{ device = { rise = '1 B', still = '1 s' } }", &[]);
     assert_eq!((status, reason.contains("no device probe")), (Status::Unknown, true));
     let known = What::Present { metric: Metric::DeviceUsedBytes };
     let known = Event { at: At(1), uncertainty_ns: Some(0), what: known };
+    let with = |used| {
+        let what = What::DeviceUse { used, reason: "why".into() };
+        let events = [known.clone(), Event { at: At(2), uncertainty_ns: Some(0), what }];
+        lack("{ device = { rise = '1 B', still = '1 s' } }", &events)
+    };
+    assert_eq!(with(Some(false)), (Status::NotApplicable, "why".to_owned()));
+    assert_eq!([with(Some(true)).0, with(None).0], [Status::NotReached, Status::Unknown]);
     assert_eq!(lack("{ device = { rise = '1 B', still = '1 s' } }", &[known]).0, Status::NotReached);
     let without = |reason: &str| {
         let what = What::Absent { metric: Metric::DeviceLaunchBytes, reason: reason.to_owned() };
@@ -522,7 +724,7 @@ fn a_slow_driver_is_waited_for_and_no_other_figure_taken() {
     let both = |launch, used| [(Metric::DeviceLaunchBytes, launch), (Metric::DeviceUsedBytes, used)];
     let only_used = [(Metric::DeviceUsedBytes, 900)];
     let (first, then) = (both(100, 500), both(300, 900));
-    let when = "{ device = { rise = '100 B', still = '100 ms' } }";
+    let when = "{ device = { rise = '200 B', still = '100 ms' } }";
     let marked = |times: &[i64]| {
         let mut all: Vec<(i64, &[(Metric, u64)])> = vec![(10 * MS, &first), (20 * MS, &then)];
         all.extend(times.iter().map(|t| (t * MS, &only_used[..])));

@@ -53,7 +53,7 @@ pub enum Found {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tried {
     pub stage: String,
-    /// `None`: by notification alone.
+    /// With the variables' values in it. `None`: by notification alone.
     pub when: Option<Condition>,
     /// Whether lines decide all of `when`.
     pub whole: bool,
@@ -227,7 +227,7 @@ impl Trial {
 
     /// What became of each stage, in the file's order.
     pub fn found(&self) -> Vec<Tried> {
-        let followed = self.feed.matcher.stages();
+        let (followed, values) = (self.feed.matcher.stages(), self.feed.matcher.values());
         let tried = self.stages.stages.iter().map(|stage| {
             let shown = followed.stage(&stage.name);
             let hits: Vec<Hit> =
@@ -247,7 +247,7 @@ impl Trial {
             };
             Tried {
                 stage: stage.name.clone(),
-                when: stage.when.clone(),
+                when: stage.when.as_ref().map(|when| when.shown(values)),
                 whole: shown.is_some_and(|shown| shown.when == stage.when),
                 after: shown.map(|shown| shown.after.clone()).unwrap_or_default(),
                 found,

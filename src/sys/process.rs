@@ -249,9 +249,13 @@ type KernelAction = [u64; 8];
 /// The status to exit with in place of an abort; none while it is not known yet.
 static EXIT_STATUS: AtomicI32 = AtomicI32::new(-1);
 
+/// The command's process, for which an abort of the main thread waits.
+static ROOT: AtomicI32 = AtomicI32::new(0);
+
 /// Makes an abort (an allocation refused, a stack overflowed) in any thread but the main one wait until the exit status
 /// is known, and end the process with it then: the command's status is worth more than a core dump of the profiler.
-/// An abort of the main thread ends the process as ever, until the status is known.
+/// An abort of the main thread ends the process as ever, until the status is known or the command is
+/// ([`await_on_abort`]).
 pub fn outlive_aborts() {
     extern "C" fn on_abort(_signal: libc::c_int) {
         loop {
@@ -263,7 +267,16 @@ pub fn outlive_aborts() {
                     libc::_exit(status);
                 }
                 if libc::gettid() == libc::getpid() {
-                    return;
+                    let root = ROOT.load(SeqCst);
+                    let mut ended = 0;
+                    let found = if root > 0 { libc::waitpid(root, &mut ended, 0) } else { 0 };
+                    match found > 0 {
+                        true if libc::WIFEXITED(ended) => libc::_exit(libc::WEXITSTATUS(ended)),
+                        true => libc::_exit(128 + libc::WTERMSIG(ended)),
+                        false if found < 0 && *libc::__errno_location() == libc::EINTR => continue,
+                        // There is none yet; or it was reaped already, and its status is lost.
+                        false => return,
+                    }
                 }
                 libc::poll(std::ptr::null_mut(), 0, 10);
             }
@@ -273,9 +286,21 @@ pub fn outlive_aborts() {
     unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(libc::c_int) as libc::sighandler_t) };
 }
 
+/// Says which process the main thread is to wait for should it abort from now on ([`outlive_aborts`]), to end with its
+/// status.
+pub fn await_on_abort(root: Pid) {
+    ROOT.store(root, SeqCst);
+}
+
 /// Says with which status the process is to end should it abort from now on ([`outlive_aborts`]).
 pub fn exit_on_abort(status: u8) {
     EXIT_STATUS.store(i32::from(status), SeqCst);
+}
+
+/// Ends the process at once: no destructor of any library runs.
+pub fn leave(status: i32) -> ! {
+    // SAFETY: the call touches no memory of this process.
+    unsafe { libc::_exit(status) }
 }
 
 /// Sets the calling thread's signal mask.

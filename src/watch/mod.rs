@@ -67,6 +67,8 @@ pub enum Observed {
     },
     /// How one of many requests went: a row of `responses.csv`.
     Answer(Vec<String>),
+    /// A mapping was recorded for which a stage may wait: there is something to take.
+    Recorded,
     /// Somebody waits until everything before this was heard, and the sample at its mark taken: dropping it tells them.
     Barrier(OwnedFd),
 }
@@ -189,6 +191,18 @@ pub fn unseen_stream(text: &str) -> Option<Stream> {
             .and_then(|rest| rest.strip_prefix(' '))
             .is_some_and(|rest| rest.starts_with(UNSEEN))
     })
+}
+
+const UNHEARD: &str = "notifications cannot be heard: ";
+
+/// Says that no notification can be heard. Recorded, so that [`unheard`] finds it again.
+pub fn not_heard(error: &std::io::Error) -> String {
+    format!("{UNHEARD}{error}")
+}
+
+/// Why none could be, if that is what a warning says.
+pub fn unheard(text: &str) -> Option<&str> {
+    text.strip_prefix(UNHEARD)
 }
 
 const LOST: &str = "came too fast to be matched or kept";

@@ -1,13 +1,14 @@
 #!/bin/bash
-# Installs what the real-loader tests launch into ROOT: a virtual environment each for torch and for vLLM, and llama.cpp's
-# server and command line in ROOT/llama/bin.
-# Usage: tests/real/install.sh ROOT [torch|vllm|llama]...     (all of them if none is named)
-# A part that is there is left as it is unless what it is made of changed. Needs python3 (3.11 to 3.13) and network;
-# torch and vllm cc and binutils besides, llama a C++ compiler and some minutes.
+# Installs what the real-loader tests launch into ROOT: a virtual environment each for torch (with the libraries that load
+# into it), vLLM, ONNX Runtime, mistral.rs and Triton Inference Server, and llama.cpp's server and command line in
+# ROOT/llama/bin.
+# Usage: tests/real/install.sh ROOT [torch|vllm|llama|onnxruntime|mistralrs|triton]...     (all of them if none is named)
+# A part that is there is left as it is unless what it is made of changed. Needs python3 (3.11 to 3.13; triton 3.11 or 3.12)
+# and network; torch and vllm cc and binutils besides, llama a C++ compiler and some minutes, triton Python's shared library.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=${1:?usage: install.sh ROOT [torch|vllm|llama]...}
+root=${1:?usage: install.sh ROOT [torch|vllm|llama|onnxruntime|mistralrs|triton]...}
 shift
 mkdir -p "$root"
 root=$(cd "$root" && pwd)
@@ -38,12 +39,14 @@ install_torch() {
     environment torch
     stubs "$root/torch"
     env -u PYTHONDONTWRITEBYTECODE "$root/torch/bin/python" - <<'END'
-import numpy, safetensors.numpy, safetensors.torch, torch, torch.distributed.checkpoint, torch.distributed.run, transformers
+import fastsafetensors, numpy, runai_model_streamer, safetensors.numpy, safetensors.torch
+import torch, torch.distributed.checkpoint, torch.distributed.run, transformers
 assert not torch.cuda.is_available()
 with torch.device("meta"):
     torch.nn.Linear(2, 2).to_empty(device="cpu").load_state_dict(torch.nn.Linear(2, 2).state_dict(), assign=True)
 transformers.LlamaForCausalLM, transformers.AutoTokenizer
 print(f"torch {torch.__version__}, safetensors {safetensors.__version__}, transformers {transformers.__version__}")
+print(f"fastsafetensors {fastsafetensors.__version__}")
 END
 }
 
@@ -88,6 +91,45 @@ END
     "$venv/bin/llama-cli" --version
 }
 
+install_onnxruntime() {
+    environment onnxruntime
+    env -u PYTHONDONTWRITEBYTECODE "$root/onnxruntime/bin/python" -c \
+        'import numpy, onnxruntime; print("onnxruntime", onnxruntime.__version__)'
+}
+
+install_mistralrs() {
+    environment mistralrs
+    "$root/mistralrs/bin/python" -c \
+        'import importlib.metadata, mistralrs; print("mistralrs", importlib.metadata.version("mistralrs"))'
+}
+
+# The server's Python backend looks for the interpreter of its models beside itself.
+install_triton() {
+    local version server stub
+    environment triton
+    version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    server=$(echo "$root"/triton/lib/python3*/site-packages/pytriton/tritonserver)
+    stub=$server/python_backend_stubs/$version/triton_python_backend_stub
+    if ldd "$stub" | grep -q 'libpython.* not found'; then
+        if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+            echo "real loaders: triton needs Python's shared library; install libpython$version" >&2
+            exit 1
+        fi
+        apt-get update -q
+        DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "libpython$version"
+    fi
+    cp "$stub" "$server/backends/python/"
+    chmod +x "$server/bin/tritonserver" "$server/backends/python/triton_python_backend_stub"
+    ln -s "$server/bin/tritonserver" "$root/triton/bin/tritonserver"
+    ln -s "$server/backends" "$root/triton/backends"
+    env -u PYTHONDONTWRITEBYTECODE "$root/triton/bin/python" -c \
+        'import importlib.metadata, numpy; print("nvidia-pytriton", importlib.metadata.version("nvidia-pytriton"))'
+    if ldd "$server/bin/tritonserver" "$server/backends/python/triton_python_backend_stub" | grep 'not found'; then
+        echo "real loaders: triton is linked to the libraries above, which are not here" >&2
+        exit 1
+    fi
+}
+
 # What a part is made of: another text here, other pins or another python3 make it anew.
 made_of() {
     cat "$here/requirements/$1.txt" "$here/cuda_stubs.py"
@@ -95,10 +137,10 @@ made_of() {
     python3 --version
 }
 
-[ "$#" != 0 ] || set -- torch vllm llama
+[ "$#" != 0 ] || set -- torch vllm llama onnxruntime mistralrs triton
 for part in "$@"; do
     case $part in
-        torch | vllm | llama) ;;
+        torch | vllm | llama | onnxruntime | mistralrs | triton) ;;
         *)
             echo "real loaders: no part is called $part" >&2
             exit 2

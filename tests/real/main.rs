@@ -1,5 +1,5 @@
 //! Loaders that nobody here wrote, under the profiler: torch, safetensors, transformers, torch.distributed.checkpoint,
-//! vLLM and llama.cpp, loading real model files.
+//! fastsafetensors, Run:ai Model Streamer, ONNX Runtime, mistral.rs, Triton, vLLM and llama.cpp, loading real model files.
 //!
 //! Ignored in plain `cargo test`, because they need packages. To run them:
 //!
@@ -18,7 +18,11 @@ mod dcp;
 #[allow(dead_code)]
 mod folder;
 mod llama;
+mod mistralrs;
+mod onnxruntime;
+mod readers;
 mod support;
 mod torch;
 mod transformers;
+mod triton;
 mod vllm;

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use stagemark::event::{Event, Evidence, Mark, Probe, What};
 use stagemark::run::Run;
 
-use super::support::{LIMIT, eventually, folder, stagemark};
+use super::support::{LIMIT, children_named, eventually, folder, signal, stagemark, state_of};
 
 const MODE: &str = "STAGEMARK_TEST_SERVER";
 const RUN: &str = "STAGEMARK_TEST_RUN";
@@ -91,6 +91,17 @@ fn read_head(stream: &mut TcpStream) -> String {
         text.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
     let _ = stream.take(length.unwrap_or(0)).read_to_end(&mut Vec::new());
     text
+}
+
+/// The connection of a first request. That before the start, by which it is found out who listens already, has none.
+fn asked_at(listener: &TcpListener) -> TcpStream {
+    loop {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        if !read_head(&mut stream).is_empty() {
+            return stream;
+        }
+    }
 }
 
 /// Attempts that are recorded so far.
@@ -342,7 +353,7 @@ fn a_request_in_flight_does_not_hold_the_end_up() {
     let launch =
         Launch::with("[[stage]]\nname = \"x\"\n").option(&["--stage", &format!("s=http:http://127.0.0.1:{port}/")]);
     let mut child = launch.command(&["cat"], Stdio::piped()).spawn().unwrap();
-    let (stream, _) = listener.accept().unwrap();
+    let stream = asked_at(&listener);
     let begun = Instant::now();
     drop(child.stdin.take());
     assert!(super::support::ended(&mut child).success());
@@ -501,4 +512,241 @@ fn a_variable_comes_from_the_programs_environment() {
     drop(stdin);
     assert_eq!(launch.run().meta.variables["at"], at);
     assert_eq!(launch.row("s")[3], "file");
+}
+
+/// What the launch would be credited with, and was there before it, is said before the command runs.
+#[test]
+fn what_is_there_already_is_told_at_the_start() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let launch = Launch::with("[[stage]]\nname = \"x\"\n");
+    let stale = launch.path("done");
+    std::fs::write(&stale, "").unwrap();
+    let options = [format!("done=file:{}", stale.display()), format!("up=http:http://127.0.0.1:{port}/health")];
+    let launch = launch.option(&["--stage", &options[0], "--stage", &options[1]]);
+    let mut child = launch.command(&["sh", "-c", "echo; read -r line"], Stdio::piped()).spawn().unwrap();
+    // It runs by now, and waits: what was said before that is there already.
+    let mut out = [0; 1];
+    child.stdout.as_mut().unwrap().read_exact(&mut out).unwrap();
+    let mut said = String::new();
+    let mut err = child.stderr.take().unwrap();
+    while !(said.contains("may be marked") && said.ends_with('\n')) {
+        let mut buffer = [0; 4096];
+        let length = super::support::read_some(&err, &mut buffer);
+        assert!(length > 0, "{said}");
+        said.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+    }
+    let file =
+        format!("stagemark: the file {} is there already, before the start: by it stage `done` would", stale.display());
+    assert!(said.contains(&file), "{said}");
+    let port = format!("somebody listens at 127.0.0.1:{port} already, before the start: stage `up` may be marked");
+    assert!(said.contains(&port), "{said}");
+    drop(child.stdin.take());
+    err.read_to_string(&mut said).unwrap();
+    assert!(super::support::ended(&mut child).code().is_some());
+    assert!(launch.run().meta.warnings.iter().any(|warning| warning.contains("is there already")));
+    drop(listener);
+}
+
+#[test]
+fn a_notification_is_a_part_of_a_condition_live_and_from_a_saved_run() {
+    let stages = "until = \"both\"\n[[stage]]\nname = \"both\"\n\
+                  when = { all = [ { notify = \"weights\" }, { log = 'listening' } ] }\n\
+                  [[stage]]\nname = \"either\"\nwhen = { any = [ { notify = \"weights\" }, { log = 'never' } ] }\n\
+                  [[stage]]\nname = \"none\"\nwhen = { notify = \"other\" }\n";
+    let launch = Launch::with(stages).option(&["--then", "stop"]);
+    let script = "\"$0\" mark weights && echo listening && exec cat";
+    let mut child =
+        launch.command(&["sh", "-c", script, env!("CARGO_BIN_EXE_stagemark")], Stdio::piped()).spawn().unwrap();
+    let stdin = child.stdin.take();
+    assert!(super::support::ended(&mut child).success());
+    drop(stdin);
+    let run = launch.run();
+    assert_eq!((mark(&run, "both").1.evidence, mark(&run, "either").1.evidence), (Evidence::Several, Evidence::Notify));
+    assert!(mark(&run, "either").0.at < mark(&run, "both").0.at);
+    let marked: Vec<&str> = run
+        .events
+        .iter()
+        .filter_map(|event| match &event.what {
+            What::Mark(mark) => Some(mark.stage.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(marked, ["either", "both"], "what a condition names is no stage");
+    let none = launch.row("none");
+    assert!(none[1].contains("no notification `other` came"), "{none:?}");
+    // Matched again in what was recorded, by a file of another form.
+    let other = launch.path("other.toml");
+    let text = "name = \"t\"\n[[stage]]\nname = \"again\"\nwhen = { all = [ { log = 'listening' }, { notify = \"weights\" } ] }\n";
+    std::fs::write(&other, text).unwrap();
+    let out = launch.path("again");
+    let output = stagemark().arg("report").arg(&launch.run).arg("--stages").arg(&other).arg("--out").arg(&out).output();
+    assert!(output.unwrap().status.success());
+    let again = row(&out.join("stages.csv"), "again");
+    assert_eq!((again[0].as_str(), &again[2]), ("reached", &launch.row("both")[2]));
+}
+
+#[test]
+fn a_stop_is_told_as_one_and_a_file_that_fits_nothing_is_told_of() {
+    let stages = "argv = [\"my-server\", \"another\"]\nvars = { n = { flag = \"-n\", default = \"2\" } }\nuntil = \"s\"\n\
+                  [[stage]]\nname = \"s\"\nwhen = { log = 'go' }\n\
+                  [[stage]]\nname = \"counted\"\nwhen = { log = 'go', count = \"{n}\" }\n\
+                  [[stage]]\nname = \"never\"\nwhen = { log = 'never' }\n\
+                  [[stage]]\nname = \"ended\"\nwhen = { exit = 0 }\n";
+    let launch = Launch::with(stages).option(&["--then", "stop"]);
+    let mut child = launch.command(&["sh", "-c", "echo go; exec cat"], Stdio::piped()).spawn().unwrap();
+    let stdin = child.stdin.take();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(super::support::ended(&mut child).success());
+    drop(stdin);
+    assert_eq!(launch.row("never")[1], "no line matched /never/; the run was stopped at s first");
+    assert_eq!(launch.row("ended")[1], "the run was stopped at s first");
+    let counted = launch.row("counted");
+    assert_eq!(counted[0], "unknown");
+    assert!(counted[1].starts_with("2 lines matching /go/: its variables have no value"), "{counted:?}");
+    let told = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("no program of this launch fits the `argv` of the stage file `t` (`my-server`, `another`): its variables have no value"), "{said}");
+}
+
+#[test]
+fn the_first_response_stands_beside_the_steady_ones_where_that_is_asked_for() {
+    let stages = format!(
+        "{}[[stage]]\nname = \"first_response\"\nwhen = {{ http = {{ url = \"http://127.0.0.1:{{port}}/\", poll = \"20 ms\" }} }}\n\
+         [[stage]]\nname = \"over\"\nwhen = {{ quiet = \"300 ms\" }}\nafter = [\"first_response\"]\n",
+        VARS.replace("until = \"s\"", "until = \"over\"")
+    );
+    let said = |options: &[&str]| {
+        let launch = Launch::with(&stages).option(&["--then", "stop"]).option(options);
+        let output = launch.serve("good", bound());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let told = said(&["--repeat-response", "5"]);
+    assert!(
+        told.contains("The request of first_response took ") && told.contains(" in the median of 5 repeats ("),
+        "{told}"
+    );
+    assert!(told.contains("While the first was answered at most "), "{told}");
+    assert!(!said(&[]).contains("The request of first_response"));
+}
+
+/// A request that hangs holds up neither a stop by the terminal's key, nor a signal, nor the end.
+#[test]
+fn a_launch_is_stopped_continued_and_signalled_while_a_request_hangs() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let folder = folder();
+    let run = folder.path().join("run");
+    let script = r#"set -m; "$@"; echo "<stopped $?>"; read line; fg >/dev/null; echo "<status $?>"; read line"#;
+    let inner = "trap 'echo told; exit 3' INT; echo begun; while :; do read -r x || sleep 0.05; done";
+    let mut arguments: Vec<OsString> =
+        [env!("CARGO_BIN_EXE_stagemark"), "run", "--quiet", "--out"].map(OsString::from).into();
+    arguments.push(run.clone().into());
+    let stage = format!("s=http:http://127.0.0.1:{port}/");
+    arguments.extend(["--stage", &stage, "--", "bash", "-c", inner].map(OsString::from));
+    let terminal = super::support::Terminal::start("bash", script, &arguments, false, (24, 80));
+    let (_, at) = terminal.wait_for("begun", 0);
+    // The request is there, and is not answered.
+    let stream = asked_at(&listener);
+    let profilers = children_named(terminal.leader(), "stagemark");
+    let commands = children_named(profilers[0], "bash");
+    assert_eq!((profilers.len(), commands.len()), (1, 1));
+    terminal.enter(b"\x1a");
+    let (_, at) = terminal.wait_for("<stopped 148>", at);
+    assert_eq!(state_of(profilers[0]), Some('T'));
+    eventually("the command has stopped", || (state_of(commands[0]) == Some('T')).then_some(()));
+    terminal.enter(b"\n");
+    eventually("the command goes on", || (state_of(commands[0]) != Some('T')).then_some(()));
+    eventually("the profiler goes on", || (state_of(profilers[0]) != Some('T')).then_some(()));
+    signal(profilers[0], nix::sys::signal::Signal::SIGINT);
+    let (_, at) = terminal.wait_for("told", at);
+    terminal.wait_for("<status 3>", at);
+    let row = row(&run.join("stages.csv"), "s");
+    assert_eq!(row[0], "not_reached");
+    assert!(row[1].contains("no answer before the asking ended"), "{row:?}");
+    drop(stream);
+}
+
+#[test]
+fn odd_workloads_are_refused_before_the_start_and_odd_line_ends_are_none() {
+    let launch = Launch::with("[[stage]]\nname = \"x\"\n");
+    let path = launch.path("work.jsonl");
+    let refused = |text: &[u8]| {
+        std::fs::write(&path, text).unwrap();
+        let options = ["run", "--workload", path.to_str().unwrap(), "--", "true"];
+        let output = stagemark().args(options).current_dir(launch.folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(!launch.path("stagemark-runs").exists());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let deep = format!("{{\"url\": \"http://h\", \"json\": {}1{}}}", "[".repeat(500), "]".repeat(500));
+    let mut many = b"{\"url\": \"http://h\"}\n".repeat(10_001);
+    for (text, wrong) in [
+        (&b""[..], "no request"),
+        (b"\n\r\n \n", "no request"),
+        (b"{\"url\": \"http://h\"}\ngarbage\n", "work.jsonl:2:1: expected value"),
+        (b"[1, 2]\n", "work.jsonl:1:1: "),
+        (b"{\"url\": \"http://h\"} {\"url\": \"http://h\"}", "work.jsonl:1:1: trailing characters"),
+        (b"{\"url\": null}", "`url`: null is no value; leave the key out"),
+        (b"{\"url\": 5}", "`url`: expected text"),
+        (b"{\"url\": \"http://h:0/\"}", "expected a port from 1 to 65535"),
+        (b"{\"url\": \"http://h\", \"ulr\": 1}", "unknown key `ulr`"),
+        (b"{\"url\": \"http://h\", \"id\": [1]}", "`id`: expected a number or text"),
+        (b"{\"url\": \"http://h\", \"status\": 99999999999999999999}", "work.jsonl:1:1: "),
+        (b"\xff\xfe{\"url\": \"http://h\"}", "invalid utf-8"),
+        (deep.as_bytes(), "recursion limit"),
+        (&many, "work.jsonl:10001:1: more than 10000 requests"),
+    ] {
+        let said = refused(text);
+        assert!(said.contains(wrong), "{:?} gave {said}", String::from_utf8_lossy(&text[..text.len().min(80)]));
+    }
+    many.resize((16 << 20) + 1, b'\n');
+    assert!(refused(&many).contains("larger than"));
+    let work = "\u{feff}{\"url\": \"http://h\", \"id\": \"a\"}\r\n\r\n{\"url\": \"http://h\"}";
+    let work = stagemark::stage::asked::Work::parse(work, "w", 1).unwrap();
+    assert_eq!(work.each.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["a", "2"]);
+}
+
+/// Values of variables come from command lines and environments: whatever is in them, a request goes to one host or none.
+#[test]
+fn odd_values_of_variables_break_nothing() {
+    for (value, wrong) in [
+        ("80 81", "no URL"),
+        ("80\nx-evil: 1", "no URL"),
+        ("80'\"`$(id)", "no URL"),
+        ("{port}", "no URL"),
+        ("80@example.org", "no URL"),
+        ("80/../..//?#", "no URL"),
+        ("99999", "no URL"),
+    ] {
+        let launch = asked(", timeout = \"1 s\"");
+        let output = finish(&mut launch.command(&["sh", "-c", "sleep 0.4", "serve", "--port", value], Stdio::null()));
+        assert!(output.status.success(), "{output:?}");
+        let run = launch.run();
+        let told = outcomes(&run);
+        assert!(told.iter().all(|outcome| outcome.starts_with(wrong) || *outcome == "refused"), "{value:?}: {told:?}");
+        let row = launch.row("s");
+        assert_eq!(row[0], "not_reached", "{row:?}");
+        assert!(!row[1].contains('\n'));
+        assert!(probes(&run).iter().all(|(_, probe)| !probe.target.contains('\n') || probe.target.is_empty()));
+    }
+}
+
+#[test]
+fn two_stages_of_one_name_and_a_wrong_one_are_told_by_their_argument() {
+    let launch = Launch::with("[[stage]]\nname = \"x\"\n");
+    let said = |stages: &[&str]| {
+        let options = stages.iter().flat_map(|stage| ["--stage", stage]).collect::<Vec<_>>();
+        let mut command = stagemark();
+        command.arg("run").arg("--out").arg(launch.path("other")).args(options).args(["--", "true"]);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, text) = said(&["a=log:x", "b=lag:y"]);
+    assert_eq!(status, Some(125));
+    assert!(text.contains("--stage 'b=lag:y':1:3: unknown kind `lag`"), "{text}");
+    let (status, text) = said(&["a=log:x", "a=log:y"]);
+    assert_eq!(status, Some(125));
+    assert!(text.contains("--stage 'a=log:y':1:1: --stage 'a=log:x' names that stage too"), "{text}");
 }

@@ -159,16 +159,44 @@ fn few_descriptors() {
     }
 }
 
-/// Too few to start anything: the command is not started, and the limit is named.
+/// Too few to start anything: the command is not started, the limit is named, and nothing is left behind.
 #[test]
 fn hardly_any_descriptors() {
+    for most in 6..12 {
+        let open = Open::new();
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={most}:{most}")).arg(&open.stagemark).args(arguments(&open, &[], &COMMAND));
+        let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]), "{most}: {said}");
+        assert!(said.contains("the command was not started"), "{most}: {said}");
+        assert!(said.contains(&format!("(RLIMIT_NOFILE) is {most}; raise it: ulimit -n")), "{most}: {said}");
+        assert!(!open.path().join("run").exists(), "{most}");
+    }
+}
+
+/// Wherever the profiler itself runs out of memory, the command's output and status are its own, once it was started.
+#[test]
+fn too_little_address_space_for_the_profiler() {
     let open = Open::new();
-    let mut command = Command::new("prlimit");
-    command.arg("--nofile=10:10").arg(&open.stagemark).args(arguments(&open, &[], &COMMAND));
-    let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("(RLIMIT_NOFILE) is 10; raise it: ulimit -n"), "{said}");
+    let mut died = 0;
+    for mebibytes in (20..64).step_by(2) {
+        let ran = open.path().join(format!("ran-{mebibytes}"));
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--as={}", mebibytes << 20)).arg(&open.stagemark);
+        command.args(["run", "--quiet", "--out"]).arg(open.path().join(mebibytes.to_string()));
+        command
+            .args(["--", "sh", "-c", r#"echo begun >"$0" && echo out && sleep 0.1 && echo more && exit 7"#])
+            .arg(&ran);
+        let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if ran.exists() {
+            died += usize::from(said.contains("memory allocation of"));
+            assert_eq!(output.status.code(), Some(7), "{mebibytes} MiB: {said}");
+            assert_eq!(output.stdout, b"out\nmore\n", "{mebibytes} MiB: {said}");
+        }
+    }
+    eprintln!("the profiler died in {died} of them");
 }
 
 /// The recorder's thread finds no room: the command runs all the same, and the limit is named.

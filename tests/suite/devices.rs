@@ -1,15 +1,17 @@
 //! Device memory, by a library that stands in for NVIDIA's and answers by a script, and by files of a kernel that
 //! never was.
 
+mod cuda;
+mod dry;
 mod live;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::folder::RunFolder;
-use crate::support::{finish, folder, reference_loader, stagemark};
+use crate::support::{eventually, finish, folder, reference_loader, stagemark};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -189,9 +191,14 @@ fn accounting_mode_bounds_the_peak_that_no_sample_has() {
 }
 
 /// Writes a stage file whose one stage is a plateau of device memory, and names it on the command line.
-fn following_a_plateau(mut launch: Launch) -> Launch {
+fn following_a_plateau(launch: Launch) -> Launch {
+    following(launch, "{ device = { rise = \"64 MiB\", still = \"200 ms\" } }")
+}
+
+/// The same for a stage with this condition.
+fn following(mut launch: Launch, when: &str) -> Launch {
     let stages = launch.folder.path().join("plateau.toml");
-    let when = "when = { device = { rise = \"64 MiB\", still = \"200 ms\" } }";
+    let when = format!("when = {when}");
     std::fs::write(&stages, format!("name = \"plateau\"\n[[stage]]\nname = \"gpu_placed\"\n{when}\n")).unwrap();
     launch.command.arg("--stages").arg(stages);
     launch
@@ -210,11 +217,114 @@ fn a_rise_and_then_stillness_place_the_model_and_claim_no_more() {
 fn without_a_device_nothing_can_be_placed_and_with_one_it_was_not() {
     let none = following_a_plateau(Launch::on("driver 570.86.15\n")).run("hold 50\n").run.stage("gpu_placed");
     assert_eq!(none.text("status"), "not_applicable", "{}", none.text("reason"));
-    let unused = following_a_plateau(Launch::on(ONE)).run("hold 300\n").run.stage("gpu_placed");
-    assert_eq!(unused.text("status"), "not_reached", "{}", unused.text("reason"));
+    let used = following(Launch::on(ONE), "{ device = { rise = \"8 GiB\", still = \"200 ms\" } }");
+    let used = used.run("device allocate A 0 1G\nhold 500\n").run.stage("gpu_placed");
+    assert_eq!(used.text("status"), "not_reached", "{}", used.text("reason"));
     let denied =
         ["MemoryInfo", "ComputeRunningProcesses"].map(|of| format!("answer nvmlDeviceGet{of} NO_PERMISSION\n"));
     let unseen = Launch::on(&format!("{ONE}{}", denied.concat()));
     let unseen = following_a_plateau(unseen).run("hold 50\n").run.stage("gpu_placed");
     assert_eq!(unseen.text("status"), "unknown", "{}", unseen.text("reason"));
+}
+
+#[test]
+fn a_launch_that_uses_none_of_the_devices_places_nothing() {
+    let status = |devices: &str| {
+        let placed = following_a_plateau(Launch::on(devices)).run("hold 500\n").run.stage("gpu_placed");
+        (placed.text("status").to_owned(), placed.text("reason").to_owned())
+    };
+    // Others' memory, which stays as it is.
+    let (unused, why) = status(&format!("{ONE}hold 0 1 1G\n"));
+    assert_eq!(unused, "not_applicable", "{why}");
+    assert!(why.contains("no process of it had device memory") && why.contains("67108864 bytes"), "{why}");
+    // Whose memory it is was not told.
+    let (unknown, why) = status(&format!("{ONE}answer nvmlDeviceGetComputeRunningProcesses NO_PERMISSION\n"));
+    assert_eq!(unknown, "unknown", "{why}");
+    // It grew, and nobody of the launch was named.
+    let (unknown, why) = status(&format!("{ONE}at 100ms hold 0 1 1G\n"));
+    assert_eq!(unknown, "unknown", "{why}");
+    assert!(why.contains("no process of it was named"), "{why}");
+}
+
+#[test]
+fn each_ordinary_way_of_loading_can_place_its_payload_on_a_device() {
+    let when =
+        "{ all = [ { device = { rise = \"6 MiB\", still = \"100 ms\" } }, { log = '^stage module_populated' } ] }";
+    for mode in ["mmap-lazy", "mmap-populate", "read-heap", "prefetch-then-map", "map-and-clone", "log-early"] {
+        let mut launch = following(Launch::on(&ONE.replace("context 400M", "context 1M")), when);
+        let model = launch.folder.path().join("model.safetensors");
+        stagemark_fixtures::models::uniform(&model, 8 * MIB, 4, stagemark_fixtures::models::Fill::Pattern).unwrap();
+        launch.command.arg("--").args(reference_loader()).args(["--mode", mode, "--device", "0"]);
+        launch.command.args(["--hold", "until-stdin-closes", "--model"]).arg(&model);
+        let mut child = launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let run = RunFolder::at(launch.folder.path().join("run"));
+        let rows = || run.path.join("events.csv").exists().then(|| run.bytes("events.csv"));
+        eventually("the mark", || String::from_utf8_lossy(&rows()?).contains(",mark,,gpu_placed,").then_some(()));
+        drop(child.stdin.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{mode}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("stage gpu_placed t="), "{mode}: {said}");
+        let placed = run.stage("gpu_placed");
+        assert_eq!((placed.text("status"), placed.text("evidence")), ("reached", "several"), "{mode}");
+        assert_eq!(placed.known("device_launch_bytes"), 9 * MIB, "{mode}");
+    }
+}
+
+#[test]
+fn ranks_place_their_shares_on_devices_of_their_own() {
+    let mut launch = Launch::on("reserved 0\ncontext 1M\ndevice GPU-a 1G\ndevice GPU-b 1G\n");
+    let model = launch.folder.path().join("model.safetensors");
+    stagemark_fixtures::models::uniform(&model, 8 * MIB, 4, stagemark_fixtures::models::Fill::Pattern).unwrap();
+    launch.command.args(["--stage", "gpu_placed=notify", "--"]).args(reference_loader());
+    launch.command.args(["--mode", "mmap-lazy", "--device", "0", "--fork", "2", "--notify", "--model"]).arg(&model);
+    let output = finish(&mut launch.command);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let run = RunFolder::at(launch.folder.path().join("run"));
+    assert_eq!(run.stage("gpu_placed").known("device_launch_bytes"), 10 * MIB);
+    for device in ["0", "1"] {
+        let of = |row: &&crate::folder::Row| {
+            row["scope"] == "device" && row["id"] == device && row["metric"] == "launch_bytes"
+        };
+        let most = run.rows("detail.csv").iter().filter(of).map(|row| row["value"].parse::<u64>().unwrap()).max();
+        assert_eq!(most, Some(5 * MIB), "{device}");
+    }
+}
+
+#[test]
+fn each_of_several_devices_has_a_line_and_a_key() {
+    let keys = |count: usize| {
+        let devices: String = (0..count).map(|device| format!("device GPU-{device}{device}a 16G\n")).collect();
+        let acts: String = (0..count).map(|device| format!("device allocate w{device} {device} 1G\n")).collect();
+        let ran = Launch::on(&devices).run(&format!("{acts}hold 100\nmark placed\n"));
+        String::from_utf8(ran.run.bytes("timeline.svg")).unwrap()
+    };
+    let (two, eight) = (keys(2), keys(8));
+    assert!(two.contains("\ndevice 0\n</text>") && two.contains("\ndevice 1\n</text>"));
+    assert!(eight.contains("each of 8 devices by number"));
+    for device in 0..8 {
+        assert!(eight.contains(&format!(">\n{device}\n</text>")), "{device}");
+    }
+}
+
+#[test]
+fn what_the_files_store_is_held_against_what_came_to_the_device() {
+    for (bytes, why) in [
+        (8 * MIB, "as much as the payload as it is stored"),
+        (4 * MIB, "half of it"),
+        (16 * MIB, "twice of it"),
+        (5 * MIB, "no half or quarter of it"),
+        (56 * MIB, "not twice of it"),
+    ] {
+        let mut launch = Launch::on(&ONE.replace("context 400M", "context 0"));
+        let model = launch.folder.path().join("model.safetensors");
+        stagemark_fixtures::models::uniform(&model, 8 * MIB, 4, stagemark_fixtures::models::Fill::Pattern).unwrap();
+        launch.command.arg("--artifact").arg(&model);
+        let open = format!("open f {}\nmap m f 0 8M private ro\n", model.display());
+        let ran = launch.run(&format!("{open}device allocate A 0 {bytes}\nhold 200\nmark placed\n"));
+        assert_eq!(ran.run.stage("placed").known("device_launch_bytes"), bytes);
+        let report = finish(stagemark().arg("report").arg(Path::new(&ran.run.path)));
+        let text = String::from_utf8_lossy(&report.stdout).replace("\n ", "").replace("  ", " ");
+        assert!(text.contains("The files store") && text.contains(why), "{bytes}: {text}");
+    }
 }

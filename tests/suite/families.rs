@@ -551,3 +551,44 @@ fn a_client_of_a_daemon_or_another_machine_is_told_where_the_prefix_belongs() {
         assert_eq!(status("exited"), "reached", "its own end is its own");
     }
 }
+
+#[test]
+fn what_cannot_be_tried_says_why_and_what_to_do() {
+    let folder = crate::support::folder();
+    let path = |name: &str| folder.path().join(name);
+    let text = "name = 't'\nargv = ['serve']\nvars = { n = { flag = '-n', default = '2' } }\n\
+                [[stage]]\nname = 's'\nwhen = { log = 'x', count = '{n}' }\n";
+    std::fs::write(path("stages.toml"), text).unwrap();
+    let tried = |log: &std::path::Path, argv: &[&str]| {
+        let mut command = stagemark();
+        command.args(["stages", "try"]).arg(path("stages.toml")).arg(log);
+        if !argv.is_empty() {
+            command.arg("--").args(argv);
+        }
+        let output = finish(&mut command);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        (output.status.code(), said)
+    };
+    let run = path("run");
+    let launched =
+        finish(stagemark().args(["run", "--quiet", "--no-output-log", "--out"]).arg(&run).args(["--", "true"]));
+    assert!(launched.status.success());
+    let (status, said) = tried(&run, &[]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("the run has no output.log") && said.contains("without --no-output-log"), "{said}");
+    let (status, said) = tried(folder.path(), &[]);
+    assert_eq!(status, Some(2));
+    assert!(said.contains("a folder, and not a run folder: expected a log or a run"), "{said}");
+    // Reasons have values in them; a command that the file does not fit gives none.
+    std::fs::write(path("log"), "x\n").unwrap();
+    let (status, said) = tried(&path("log"), &["serve", "-n3"]);
+    assert_eq!(status, Some(1));
+    assert!(said.contains("needs 3 lines matching /x/") && !said.contains("fits none"), "{said}");
+    let (_, said) = tried(&path("log"), &["other", "-n", "3"]);
+    assert!(said.contains("needs 2 lines matching /x/"), "{said}");
+    assert!(
+        said.contains("the command fits none of the file's `argv` (`serve`), and variables have their defaults: n = 2"),
+        "{said}"
+    );
+}

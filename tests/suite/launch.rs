@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -71,6 +72,13 @@ fn helper_process() {
     match std::env::var("STAGEMARK_TEST_PART").as_deref() {
         Ok("signals") => tell_signals(),
         Ok("launch") => launch_by_hand(),
+        Ok("one line") => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(LINE_BEGINS).unwrap();
+            (0..LINE_BLOCKS).for_each(|number| out.write_all(line_block(number)).unwrap());
+            out.flush().unwrap();
+            std::process::exit(0);
+        }
         Ok("abort after the end") => {
             outlive_aborts();
             exit_on_abort(7);
@@ -482,6 +490,61 @@ fn a_large_output_is_the_same() {
     assert_eq!(reader.sum(), expected);
 }
 
+/// A gibibyte, block by block, each of which is unlike its neighbours.
+const LINE_BLOCKS: usize = 1 << 14;
+const LINE_BEGINS: &[u8] = b"the line begins\n";
+
+/// A block of a line without an end.
+fn line_block(number: usize) -> &'static [u8] {
+    const LENGTH: usize = 1 << 16;
+    static PATTERN: std::sync::LazyLock<Vec<u8>> =
+        std::sync::LazyLock::new(|| (0..LENGTH + 251).map(|index| b'0' + (index % 251 % 75) as u8).collect());
+    let from = number % 251;
+    &PATTERN[from..from + LENGTH]
+}
+
+/// Whatever is printed without an end, the profiler holds little of it at a time.
+#[test]
+fn a_gibibyte_without_a_newline_is_the_same_and_takes_no_memory() {
+    const MOST: u64 = 96 << 20;
+    let folder = folder();
+    let run = folder.path().join("run");
+    let mut command = stagemark();
+    command.args(["run", "--quiet", "--out"]).arg(&run).arg("--").args(helper("one line"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out = child.stdout.take().unwrap();
+    let mut seen = Vec::new();
+    let begins = loop {
+        let mut buffer = [0; 4096];
+        let length = read_some(&out, &mut buffer);
+        assert!(length > 0, "{}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&buffer[..length]);
+        if let Some(at) = memchr::memmem::find(&seen, LINE_BEGINS) {
+            break at + LINE_BEGINS.len();
+        }
+    };
+    let (mut left, mut length) = (seen.split_off(begins), 0);
+    let mut buffer = vec![0; 1 << 18];
+    for number in 0..LINE_BLOCKS {
+        let block = line_block(number);
+        while left.len() - length < block.len() {
+            left.drain(..std::mem::take(&mut length));
+            let read = read_some(&out, &mut buffer);
+            assert!(read > 0, "it ends in block {number}");
+            left.extend_from_slice(&buffer[..read]);
+        }
+        assert!(left[length..length + block.len()] == *block, "block {number} is another one");
+        length += block.len();
+    }
+    assert_eq!((left.len(), read_some(&out, &mut buffer)), (length, 0), "nothing more");
+    assert!(ended(&mut child).success());
+    let meta: serde_json::Value = serde_json::from_slice(&std::fs::read(run.join("run.json")).unwrap()).unwrap();
+    let peak = meta["cost"]["peak_rss_bytes"].as_u64().unwrap();
+    assert!(peak < MOST, "{peak} bytes");
+    let kept = std::fs::metadata(run.join("output.log")).unwrap().len();
+    assert!(kept < 2 << 20, "{kept} bytes of it are kept");
+}
+
 #[test]
 fn a_reader_that_leaves_ends_the_command_as_before() {
     let folder = folder();
@@ -840,7 +903,12 @@ fn a_killed_pump_loses_and_doubles_nothing() {
 
 #[test]
 fn a_killed_pump_of_a_terminal_loses_and_doubles_nothing() {
-    let (terminal, _folder) = terminal(ONCE, &words(&["seq", "1", "300000"]), true);
+    // It goes on until the last of them was killed, however late that is.
+    let stop = folder();
+    let stop = stop.path().join("stop");
+    let script = r#"i=0; until [ -e "$0" ]; do seq $((i+1)) $((i+=10000)); done; echo last $i"#;
+    let argv = ["sh", "-c", script, stop.to_str().unwrap()];
+    let (terminal, _folder) = terminal(ONCE, &words(&argv), true);
     let mut killed = Vec::new();
     let mut profilers = Vec::new();
     let mut at = 0;
@@ -855,9 +923,13 @@ fn a_killed_pump_of_a_terminal_loses_and_doubles_nothing() {
         signal(pump, Signal::SIGKILL);
         killed.push(pump);
     }
+    std::fs::write(&stop, "").unwrap();
     let (all, end) = terminal.wait_for("<status 0>", at);
     let all = &all[..end];
-    let expected: String = (1..=300_000).map(|i| format!("{i}\n")).chain(["<status 0>".into()]).collect();
+    let text = String::from_utf8_lossy(all);
+    let last = text.lines().rev().find_map(|line| line.strip_prefix("last ")?.parse::<u32>().ok()).unwrap();
+    let ending = [format!("last {last}\n"), "<status 0>".into()];
+    let expected: String = (1..=last).map(|i| format!("{i}\n")).chain(ending).collect();
     assert!(all == expected.as_bytes(), "{} bytes instead of {}", all.len(), expected.len());
 }
 

@@ -304,6 +304,25 @@ fn a_full_disk_does_not_stop_the_command_and_the_loss_is_said() {
 }
 
 #[test]
+fn a_launch_without_an_artifact_has_no_sections_of_zeroes() {
+    let bench = Bench::new(MIB);
+    let output = stagemark()
+        .args(["run", "--stage", "up=log:hi", "--out"])
+        .arg(bench.path("run"))
+        .args(["--", "sh", "-c", "echo hi; sleep 0.3"])
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert!(said.contains("stage  ") && said.contains("exit: status 0"), "{said}");
+    for zero in ["of the payload", "payload in the page cache", "bytes of the artifacts", "source", "\n\n\n"] {
+        assert!(!said.contains(zero), "{zero:?} in {said}");
+    }
+    let over = stagemark().args(["run", "--out"]).arg(bench.path("over")).args(["--", "true"]).output().unwrap();
+    let said = text(&over.stderr);
+    assert!(said.contains("exit: status 0") && !said.contains("host memory"), "{said}");
+}
+
+#[test]
 fn a_killed_profiler_leaves_a_readable_run() {
     let bench = Bench::new(16 * MIB);
     // The command goes on for some ticks before it says so.

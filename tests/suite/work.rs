@@ -106,7 +106,8 @@ fn a_load_by_page_faults_is_cores_busy_and_no_storage() {
     warm(&load.model);
     let (run, output) = load.run("map-and-clone --advice random --pace 512MiB --notify --hold 0.1");
     let row = run.stage("module_populated");
-    assert_eq!(row.known("read_bytes"), 0, "all of it was in the page cache");
+    // A host may evict pages of its own accord, a few megabytes at a time.
+    assert!(row.known("read_bytes") < (256 * MIB / 10) as _, "all of it was in the page cache");
     assert_eq!(row.text("data_from_start"), "page_cache");
     assert!(row.text("data_from_start_reason").contains("resident before"), "{}", row.text("data_from_start_reason"));
     let busy: f64 = row.text("span_cores_busy").parse().unwrap();

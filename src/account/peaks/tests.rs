@@ -18,6 +18,7 @@ fn run(samples: &[(i64, &[(Metric, u64)])], events: &[(i64, What)]) -> Run {
         events: events.iter().map(event).collect(),
         details: Vec::new(),
         tensors: None,
+        responses: Vec::new(),
         gaps: Vec::new(),
     }
 }

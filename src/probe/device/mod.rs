@@ -3,17 +3,21 @@
 //!
 //! A driver may take any time to answer, and may never: everything that asks one stands on a thread of its own
 //! (`reader`), which the recorder's looks only ask and take from. What it read is used once; a look for which there is
-//! nothing new has no value. No CUDA context is ever made: one would itself take device memory.
+//! nothing new has no value. This process never has a CUDA context, which would itself take device memory; where the
+//! user asks for it, a small process of its own has one (`cuda`).
 //!
 //! How much of it is the launch's is told by [`share`]; which devices count by [`visible`].
 
+pub mod cuda;
 mod drm;
 mod nvml;
 mod reader;
 pub mod share;
+mod usage;
 pub mod visible;
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +32,7 @@ use crate::proc::{Buffer, ProcFile};
 pub use reader::{Opened, open_for};
 use reader::{Reader, Request};
 use share::{Known, Listed};
+use usage::Usage;
 use visible::Wishes;
 
 /// Whose device it is.
@@ -48,6 +53,18 @@ pub enum Source {
     Nvml,
     /// The kernel's own files.
     Drm,
+    /// The CUDA driver (`--cuda-memory`), where NVML knows of no device.
+    Cuda,
+}
+
+/// A context of the profiler's own on a device whose memory the CUDA driver tells (`--cuda-memory`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnContext {
+    /// What it takes of the device: as much as another, made and ended before the start, was seen to take. It is in
+    /// what is in use, before the start too, and so in no rise.
+    pub bytes: Option<u64>,
+    /// Why that is not known.
+    pub reason: Option<String>,
 }
 
 /// One device, or one instance of a divided one. Its place in `run.json`'s `devices` is its id in `detail.csv`.
@@ -78,6 +95,9 @@ pub struct Device {
     /// Why its memory was last not known.
     #[serde(default)]
     pub reason: Option<String>,
+    /// Where its memory is told by the CUDA driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<OwnContext>,
 }
 
 impl Device {
@@ -97,6 +117,7 @@ impl Device {
             is_counted: false,
             baseline_bytes: None,
             reason: None,
+            context: None,
         }
     }
 
@@ -112,12 +133,15 @@ impl Device {
 /// How device memory was known in a run, for `run.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProbeMeta {
-    /// `nvml`, `drm`, both, or absent where no device was found.
+    /// `nvml`, `cuda`, `drm`, some of them, or none where no device was found.
     pub sources: Vec<String>,
     /// Why a source found none, each.
     pub reasons: Vec<String>,
     /// What there is to know about which devices are counted.
     pub notes: Vec<String>,
+    /// What processes of the launch were started with that say of devices something else than the launch was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environments: Vec<OwnEnvironment>,
     /// How the launch's share is known: `processes` (the driver's list) or `rise` (in use now less what was before the
     /// exec, whoever took it); the lesser of them that ever held.
     pub launch_basis: Option<Basis>,
@@ -127,6 +151,17 @@ pub struct DeviceProbeMeta {
     pub readings: u64,
     pub longest_reading_ns: u64,
     pub mean_interval_ns: Option<u64>,
+}
+
+/// What a process of the launch was started with, as far as it is about devices. Of several that were started with the
+/// same the first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnEnvironment {
+    pub pid: Pid,
+    #[serde(flatten)]
+    pub wishes: Wishes,
+    /// The devices that it may use.
+    pub devices: Vec<usize>,
 }
 
 /// How the launch's share is known.
@@ -194,6 +229,10 @@ pub const NO_DEVICE: &str = "no device was found";
 /// … and where the launch is left none.
 pub const NO_VISIBLE_DEVICE: &str = "the launch may use none of the devices";
 
+/// Of a process's environment no more is looked at, in bytes; and of so many different ones no more are kept.
+const LONGEST_ENVIRONMENT: u64 = 256 * 1024;
+const MOST_ENVIRONMENTS: usize = 64;
+
 /// A driver that has not answered for so long is said to be silent.
 const SILENT_NS: u64 = 500_000_000;
 /// At a mark an answer is waited for this long, where the last one took less.
@@ -204,6 +243,8 @@ const AT_MARK: Duration = Duration::from_millis(10);
 pub struct Place {
     /// NVML; the loader's usual one without.
     pub nvml: Option<PathBuf>,
+    /// `--cuda-memory`.
+    pub cuda: Option<cuda::Wanted>,
     /// In place of `/sys`. For tests: `STAGEMARK_SYSFS`.
     pub sys: Option<PathBuf>,
     /// In place of `/proc`, for the kernel's files of devices alone. For tests: `STAGEMARK_PROC`.
@@ -211,10 +252,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// By `--nvidia-ml`; the roots from the environment.
-    pub fn of(nvml: Option<PathBuf>) -> Place {
+    /// By `--nvidia-ml` and `--cuda-memory`; the roots from the environment.
+    pub fn of(nvml: Option<PathBuf>, cuda: Option<cuda::Wanted>) -> Place {
         let root = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        Place { nvml, sys: root("STAGEMARK_SYSFS"), proc: root("STAGEMARK_PROC") }
+        Place { nvml, cuda, sys: root("STAGEMARK_SYSFS"), proc: root("STAGEMARK_PROC") }
     }
 
     fn sys(&self) -> PathBuf {
@@ -239,6 +280,8 @@ pub struct DeviceProbe {
     /// NSpid was read of these.
     met: HashMap<ProcessKey, u32>,
     figures: Vec<DeviceFigure>,
+    /// Whether anything of the launch is on a device.
+    usage: Usage,
     first: Option<Mono>,
     last: Option<Mono>,
     last_took_ns: u64,
@@ -264,6 +307,7 @@ impl DeviceProbe {
             known: Known::default(),
             met: HashMap::new(),
             figures: Vec::new(),
+            usage: Usage::default(),
             first: None,
             last: None,
             last_took_ns: u64::MAX,
@@ -301,6 +345,16 @@ impl DeviceProbe {
         }
     }
 
+    /// The process that asks the CUDA driver: none of the launch's.
+    pub fn helper(&self) -> Option<Pid> {
+        self.reader.as_ref().ok().and_then(Reader::helper)
+    }
+
+    /// Whether the launch used a device that it may use, and why that is known or not; nothing where there is none.
+    pub fn verdict(&self) -> Option<(Option<bool>, String)> {
+        self.devices.iter().any(|device| device.is_counted).then(|| self.usage.verdict())
+    }
+
     /// Takes in which devices there are, once that is known.
     fn meet_devices(&mut self) {
         let Ok(reader) = &self.reader else { return };
@@ -313,7 +367,29 @@ impl DeviceProbe {
         for (device, counted) in self.devices.iter_mut().zip(visible.devices) {
             device.is_counted = counted;
         }
-        self.meta.notes = visible.notes;
+        self.meta.notes = opened.notes;
+        self.meta.notes.extend(visible.notes);
+    }
+
+    /// Takes in what a process was started with. One that says nothing of devices may be no program of theirs.
+    fn heed_environment(&mut self, pid: Pid) {
+        let own = environment_of(pid);
+        if !own.has_any() || own == self.wishes || self.meta.environments.len() >= MOST_ENVIRONMENTS {
+            return;
+        }
+        if self.meta.environments.iter().any(|known| known.wishes == own) {
+            return;
+        }
+        let visible = visible::resolve(&self.devices, &own);
+        let devices: Vec<usize> = (0..self.devices.len()).filter(|&index| visible.devices[index]).collect();
+        for &index in devices.iter().filter(|&&index| !self.devices[index].is_counted) {
+            let label = self.devices[index].label(index);
+            self.meta.notes.push(format!(
+                "{label} is counted since process {pid} was seen, which may use it by its own environment"
+            ));
+        }
+        devices.iter().for_each(|&index| self.devices[index].is_counted = true);
+        self.meta.environments.push(OwnEnvironment { pid, wishes: own, devices });
     }
 
     /// Asks for a reading, for whoever takes next. Costs the asker nothing.
@@ -332,11 +408,13 @@ impl DeviceProbe {
     fn follow(&mut self, tree: &Tree) {
         let before = std::mem::take(&mut self.known);
         let mut known = Known { aliases: before.aliases, ended: before.ended, ..Known::default() };
+        let mut started = Vec::new();
         for process in tree.processes().filter(|process| !process.has_ended) {
             if self.met.insert(process.key, process.image) == Some(process.image) {
                 known.members.insert(process.key.pid);
                 continue;
             }
+            started.push(process.key.pid);
             let mut status = ProcFile::of(process.key.pid, "status");
             let status = status.read(&mut self.buffer).ok();
             known.add(process.key.pid, &status.map(namespaces).unwrap_or_default());
@@ -350,6 +428,7 @@ impl DeviceProbe {
             known.aliases.retain(|_, owner| owner.is_none_or(|owner| members.contains(&owner)));
         }
         self.known = known;
+        started.into_iter().for_each(|pid| self.heed_environment(pid));
     }
 
     /// Takes what was read since the last time. At a mark an answer is waited for, as long as that takes nothing to
@@ -415,6 +494,7 @@ impl DeviceProbe {
         let mut share_asked = true;
         let mut by_process: HashMap<Pid, u64> = HashMap::new();
         let nothing_before = (None, HashSet::new());
+        self.usage.begin();
         for (index, (device, shown)) in self.devices.iter_mut().zip(&reading.devices).enumerate() {
             let mut figure = |metric, value: Option<u64>| {
                 let of = FigureOf::Device(index);
@@ -442,6 +522,10 @@ impl DeviceProbe {
                 (None, Some(Err(why))) => Some(Err(why.clone())),
                 (None, None) => None,
             };
+            self.usage.device(&label, device.is_counted, &named, &above);
+            if shown.accounted.iter().flatten().any(|(_, bytes)| *bytes > 0) {
+                self.usage.was_used();
+            }
             let of_launch = match &named {
                 None => None,
                 Some(Ok(shares)) => {
@@ -484,6 +568,7 @@ impl DeviceProbe {
             }
             rise.add(&label, above);
         }
+        self.usage.end(!self.known.members.is_empty(), reading.began);
         used.enter(Metric::DeviceUsedBytes, &mut told);
         rise.enter(Metric::DeviceRiseBytes, &mut told);
         if share_asked {
@@ -566,6 +651,14 @@ impl Sum {
 
 fn absent(why: &str) -> Reading {
     Reading { absences: METRICS.into_iter().map(|metric| (metric, why.to_owned())).collect(), ..Reading::default() }
+}
+
+/// What a process was started with (proc_pid_environ(5)), as far as it may be read: what it has set since is not there.
+fn environment_of(pid: Pid) -> Wishes {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(format!("/proc/{pid}/environ"));
+    let read = file.and_then(|file| file.take(LONGEST_ENVIRONMENT).read_to_end(&mut bytes));
+    if read.is_ok() { Wishes::of_block(&bytes) } else { Wishes::default() }
 }
 
 /// The numbers of a process in its namespaces, this one's first (proc_pid_status(5), NSpid).

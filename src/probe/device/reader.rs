@@ -4,8 +4,10 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::cuda::{Asker, Cuda};
 use super::drm::Drm;
 use super::nvml::Library;
+use super::visible::Wishes;
 use super::{Device, DeviceReading, Place, Shown};
 use crate::clock::Mono;
 use crate::event::Pid;
@@ -29,6 +31,8 @@ pub struct Opened {
     pub sources: Vec<String>,
     /// Why a source has none.
     pub reasons: Vec<String>,
+    /// What there is to know of the CUDA driver, where it was asked for.
+    pub notes: Vec<String>,
     /// Whether there are devices that could not be opened.
     pub is_blind: bool,
 }
@@ -72,66 +76,81 @@ impl Shared {
 
 /// The asker's end. The thread is never waited for: a driver that hangs would hold the command's end. It has nothing
 /// to give back that the process's end does not.
-pub struct Reader(Arc<Shared>);
+pub struct Reader {
+    shared: Arc<Shared>,
+    /// The process that asks the CUDA driver.
+    helper: Option<Pid>,
+}
 
 impl Reader {
+    /// To be called by a thread that lives as long as the process does ([`Asker::start`]).
     pub fn start(place: Place) -> std::io::Result<Reader> {
         let shared = Arc::new(Shared::default());
         shared.lock().since = Some(Mono::now());
         let own = Arc::clone(&shared);
-        std::thread::Builder::new().name("devices".into()).spawn(move || serve(&own, &place))?;
-        Ok(Reader(shared))
+        let asker = place.cuda.as_ref().map(Asker::start);
+        let helper = asker.as_ref().and_then(|asker| asker.as_ref().ok()).map(Asker::pid);
+        std::thread::Builder::new().name("devices".into()).spawn(move || serve(&own, &place, asker))?;
+        Ok(Reader { shared, helper })
+    }
+
+    /// A process that this one started, which is none of the launch's.
+    pub fn helper(&self) -> Option<Pid> {
+        self.helper
     }
 
     /// The reading that the thread makes by itself, if it is there in time.
     pub fn first(&self, limit: Duration) -> Option<DeviceReading> {
-        self.0.wait(limit, |state| state.ready.is_some() || state.is_alone).ready.take()
+        self.shared.wait(limit, |state| state.ready.is_some() || state.is_alone).ready.take()
     }
 
     pub fn opened(&self) -> Option<Opened> {
-        self.0.lock().opened.clone()
+        self.shared.lock().opened.clone()
     }
 
     /// Whether it is known that there is nothing to read.
     pub fn is_alone(&self) -> bool {
-        self.0.lock().is_alone
+        self.shared.lock().is_alone
     }
 
     pub fn ask(&self, request: Request) {
-        let mut state = self.0.lock();
+        let mut state = self.shared.lock();
         state.since.get_or_insert(Mono::now());
         state.wanted = Some(request);
-        self.0.changed.notify_all();
+        self.shared.changed.notify_all();
     }
 
     /// What was read since the last time; where nothing was, `wait` is given it.
     pub fn take(&self, wait: Duration) -> Option<DeviceReading> {
-        self.0.wait(wait, |state| state.since.is_none()).ready.take()
+        self.shared.wait(wait, |state| state.since.is_none()).ready.take()
     }
 
     /// How long the oldest question has been waiting for its answer.
     pub fn waiting_ns(&self, now: Mono) -> u64 {
-        self.0.lock().since.map_or(0, |since| now.since(since))
+        self.shared.lock().since.map_or(0, |since| now.since(since))
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.0.lock().is_alone = true;
-        self.0.changed.notify_all();
+        self.shared.lock().is_alone = true;
+        self.shared.changed.notify_all();
     }
 }
 
 /// The drivers, open.
 struct Drivers {
     nvml: Option<Library>,
+    cuda: Option<Cuda>,
+    /// How many devices are NVIDIA's.
+    count: usize,
     drm: Drm,
     dear_ns: u64,
     dear_at: Option<Mono>,
 }
 
 impl Drivers {
-    fn open(place: &Place) -> (Drivers, Opened) {
+    fn open(place: &Place, asker: Option<Result<Asker, String>>) -> (Drivers, Opened) {
         let mut opened = Opened::default();
         let nvml = match Library::open(place.nvml.as_deref()) {
             Ok(library) => {
@@ -148,38 +167,57 @@ impl Drivers {
                 None
             }
         };
-        // Where NVML speaks for NVIDIA's devices, the kernel's files have nothing to add.
-        let drm = Drm::open(&place.sys(), &place.proc(), nvml.as_ref().is_some_and(|nvml| !nvml.devices().is_empty()));
+        let known = opened.devices.len();
+        let mut cuda = None;
+        if let Some(asker) = asker {
+            (cuda, opened.notes) = Cuda::begin(asker, &mut opened.devices, &Wishes::of_environment());
+            if cuda.is_some() {
+                opened.sources.push("cuda".to_owned());
+            } else if known == 0 {
+                opened.reasons.extend(opened.notes.iter().cloned());
+            }
+        }
+        let count = opened.devices.len();
+        // Where NVIDIA's own libraries speak for its devices, the kernel's files have nothing to add.
+        let drm = Drm::open(&place.sys(), &place.proc(), count > 0);
         if drm.devices().is_empty() {
             opened.reasons.push(drm.why_none());
         } else {
             opened.sources.push("drm".to_owned());
         }
         opened.devices.extend_from_slice(drm.devices());
-        (Drivers { nvml, drm, dear_ns: 0, dear_at: None }, opened)
+        (Drivers { nvml, cuda, count, drm, dear_ns: 0, dear_at: None }, opened)
     }
 
     fn read(&mut self, request: &Request) -> DeviceReading {
         let began = Mono::now();
         let mut devices: Vec<Shown> = self.nvml.as_mut().map(Library::memory).unwrap_or_default();
-        let count = devices.len();
+        let listed = devices.len();
+        let nobody = || Shown { reason: Some("the CUDA driver was not asked".to_owned()), ..Shown::default() };
+        devices.resize_with(self.count, nobody);
+        if let Some(cuda) = &mut self.cuda {
+            cuda.memory(&mut devices);
+        }
         devices.extend(self.drm.memory());
         let cheap = Mono::now();
         let due = self.dear_at.is_none_or(|at| cheap.since(at) >= self.dear_ns.saturating_mul(SHARE));
         if due || request.closely {
             self.dear_at = Some(cheap);
             if let Some(nvml) = &mut self.nvml {
-                nvml.processes(&request.pids, &mut devices[..count]);
+                nvml.processes(&request.pids, &mut devices[..listed]);
             }
-            self.drm.processes(&request.pids, &mut devices[count..]);
+            for shown in &mut devices[listed..self.count] {
+                shown.processes = Some(Err("the CUDA driver does not tell whose memory is in use".to_owned()));
+            }
+            self.drm.processes(&request.pids, &mut devices[self.count..]);
             self.dear_ns = Mono::now().since(cheap);
         }
         DeviceReading { began, ended: Mono::now(), devices }
     }
 }
 
-fn serve(shared: &Shared, place: &Place) {
-    let (mut drivers, opened) = Drivers::open(place);
+fn serve(shared: &Shared, place: &Place, asker: Option<Result<Asker, String>>) {
+    let (mut drivers, opened) = Drivers::open(place, asker);
     let is_alone = opened.devices.is_empty();
     {
         let mut state = shared.lock();

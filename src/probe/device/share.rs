@@ -19,7 +19,7 @@ pub struct Listed {
 }
 
 /// Less than this may be in use without a process to name: contexts of the driver itself.
-const UNNAMED: u64 = 64 << 20;
+pub const UNNAMED: u64 = 64 << 20;
 
 /// Who is who among the processes.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ fn the_numbers_of_a_process_are_read_from_its_status() {
 /// A probe over these devices, as if a reader had found them.
 fn probe(devices: usize) -> DeviceProbe {
     let mut probe =
-        DeviceProbe::begin(Place { nvml: Some("/nowhere".into()), sys: Some("/nowhere".into()), proc: None });
+        DeviceProbe::begin(Place { nvml: Some("/nowhere".into()), sys: Some("/nowhere".into()), ..Place::default() });
     let device = Device { is_counted: true, ..Device::of(Vendor::Nvidia) };
     probe.devices = vec![device; devices];
     probe.before = vec![(Some(100), HashSet::new()); devices];
@@ -86,8 +86,11 @@ fn without_a_figure_from_before_there_is_no_rise() {
 
 #[test]
 fn a_host_without_devices_says_so_at_once() {
-    let mut probe =
-        DeviceProbe::begin(Place { nvml: Some("/nowhere/lib.so".into()), sys: Some("/nowhere".into()), proc: None });
+    let mut probe = DeviceProbe::begin(Place {
+        nvml: Some("/nowhere/lib.so".into()),
+        sys: Some("/nowhere".into()),
+        ..Place::default()
+    });
     assert_eq!(probe.baseline(Duration::from_secs(60)), None);
     let reading = probe.take(Mono::now(), true);
     assert_eq!(reading.absences.len(), METRICS.len());

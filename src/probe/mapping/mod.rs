@@ -60,7 +60,7 @@ const USUAL_BUDGET_NS: u64 = 200_000;
 /// So many budgets may be saved up.
 const MOST_SAVED: u64 = 10;
 /// Descriptors are looked at so often while some artifact has not been opened, and so often afterwards…
-const OPEN_PERIOD_NS: u64 = 250_000_000;
+const OPEN_PERIOD_NS: u64 = 50_000_000;
 const OPEN_PERIOD_LATER_NS: u64 = 2_000_000_000;
 /// … and never for more than one part in this many of the time, with so much saved up.
 const OPEN_SHARE: u64 = 100;

@@ -12,14 +12,14 @@ use crate::run::{Run, Scope};
 /// The host account at the stage that stands for the launch, in its parts and in words.
 pub fn host(run: &Run, table: &StageTable) -> Html {
     let mut html = Html::default();
-    if let Some(row) = account::row(table).filter(|row| row.host.total != Bounds::ABSENT) {
+    if let Some(row) = account::row(table).filter(|row| account::tells(run, row) && row.host.total != Bounds::ABSENT) {
         let head = format!("at {}", plain(&row.outcome.stage));
         let head =
             vec![Cell::text(head), Cell::figure(Some("at least".to_owned())), Cell::figure(Some("at most".to_owned()))];
         let mut parts = Table::new(Some("parts"), head);
         let line =
             |(name, bounds): (&str, Bounds)| vec![Cell::text(name), Cell::bytes(bounds.low), Cell::bytes(bounds.high)];
-        parts.group("", account::shown_parts(&row.host).map(line).collect());
+        parts.group("", account::shown_parts(&row.host, !run.meta.artifacts.is_empty()).map(line).collect());
         let mut total = vec![line(("total", row.host.total))];
         if let Some(swap) = row.host.swap.filter(|swap| *swap > 0) {
             total.push(vec![

@@ -158,6 +158,10 @@ fn host_card(run: &Run, table: &StageTable) -> Html {
     let Some(row) = account::row(table) else {
         return card("Host memory of the launch", ABSENT, None, "No stage was reached at which there is an account.");
     };
+    if !account::tells(run, row) {
+        let what = format!("Host memory at {}", plain(&row.outcome.stage));
+        return card(&what, ABSENT, None, "The launch was over when it was looked at, and no artifact is in the set.");
+    }
     let Bounds { low, high } = row.host.total;
     let (figure, exact) = signed(low, high);
     let bounds = if figure.contains(" – ") { ", at least – at most" } else { "" };

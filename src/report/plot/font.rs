@@ -63,6 +63,19 @@ pub fn fit(text: &str, em: i32, limit: i32) -> String {
     crate::report::text::elide(text, fits.max(1))
 }
 
+/// A text in lines of at most `limit` pixels, broken at spaces; a longer word is fitted.
+pub fn wrap(text: &str, em: i32, limit: i32) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let longer = lines.last().map(|line| format!("{line} {word}")).filter(|line| width(line, em) <= limit);
+        match (longer, lines.last_mut()) {
+            (Some(longer), Some(line)) => *line = longer,
+            _ => lines.push(fit(word, em, limit)),
+        }
+    }
+    lines
+}
+
 /// A text's looks, as both of plotters' backends take them.
 ///
 /// The drawing of glyphs is done here, because plotters' own drops their bearings and rounds pen positions, which makes

@@ -117,6 +117,7 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
     scene.text((EDGE, 108), Side::Left, 26, Palette::GREY, font::fit(&words::condition(run), 26, room));
 
     let footnotes = footnotes(run, table, to, end, room);
+    let legend = panels::legend(&shown, table, &axis);
     // A mark that is not shown has a footnote.
     let visible = table.rows.iter().filter(|row| row.at().is_none_or(|at| at <= to)).cloned().collect();
     let table = &StageTable { rows: visible, ..table.clone() };
@@ -126,7 +127,7 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
         Placement::Numbered { rows, .. } => (*rows as i32 * marks::ROW + 14, 2 * marks::ROW),
     };
 
-    let foot = scene::HEIGHT - 30 - footnotes.len() as i32 * 32;
+    let foot = scene::HEIGHT - 30 - (footnotes.len() + usize::from(!legend.is_empty())) as i32 * 32;
     let axis_bottom = foot - 62;
     let list_bottom = 136 + list;
     let panels = Panel::stack(list_bottom, band, axis_bottom, panels::has_devices(&shown));
@@ -134,16 +135,24 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
     // Lines lie over the panels' data, and under their notes.
     let drawn = panels::draw(&mut scene, &shown, table, &axis, &panels);
     mark_lines(&mut scene, table, &axis, &panels);
+    spans(&mut scene, table, &axis, &panels[0]);
     mark_labels(&mut scene, &marks, &placement, list_bottom, panels[0].top);
     panels::values_at_marks(&mut scene, table, &axis, &panels[0], &drawn.payload);
     drawn.notes.into_iter().for_each(|note| panels::note(&mut scene, note));
     panels::time_axis(&mut scene, &axis, axis_bottom);
 
-    for (index, line) in footnotes.into_iter().enumerate() {
-        scene.text((EDGE, foot + 32 * (index as i32 + 1) - 10), Side::Left, 22, Palette::GREY, line);
+    let baselines = (1..).map(|line| foot + 32 * line - 10);
+    let first = usize::from(!legend.is_empty());
+    panels::draw_legend(&mut scene, (EDGE, foot + 22), legend);
+    for (line, baseline) in footnotes.into_iter().zip(baselines.skip(first)) {
+        scene.text((EDGE, baseline), Side::Left, FOOT_EM, Palette::GREY, line);
     }
     scene
 }
+
+/// Size of the letters at the picture's foot, and the most lines that stand there.
+const FOOT_EM: i32 = 22;
+const FOOT_LINES: usize = 6;
 
 /// The marks to label, and where their labels stand.
 fn placed(table: &StageTable, axis: &TimeAxis) -> (Vec<marks::Mark>, Placement) {
@@ -153,6 +162,7 @@ fn placed(table: &StageTable, axis: &TimeAxis) -> (Vec<marks::Mark>, Placement) 
             let (at, uncertainty, mark) = row.outcome.mark.as_ref()?;
             // Without a bound the event was at this time or at any before it.
             let time = if uncertainty.is_none() { format!("≤ {}", axis.label(at.0)) } else { axis.label(at.0) };
+            let time = row.outcome.begin.map_or(time.clone(), |begin| format!("{} – {time}", axis.label(begin.0)));
             Some(marks::Mark { x: axis.x(at.0), name: plain(&mark.stage), time })
         })
         .collect();
@@ -160,17 +170,39 @@ fn placed(table: &StageTable, axis: &TimeAxis) -> (Vec<marks::Mark>, Placement) 
     (marks, placement)
 }
 
+/// Where a mark's uncertainty is wide enough to be seen: from its left edge to the mark.
+fn uncertain(row: &StageRow, axis: &TimeAxis) -> Option<(i32, i32)> {
+    let (at, uncertainty, _) = row.outcome.mark.as_ref()?;
+    let begin = axis.x(at.0.saturating_sub(i64::try_from((*uncertainty)?).unwrap_or(i64::MAX)));
+    let x = axis.x(at.0);
+    (x - begin > 3).then_some((begin, x))
+}
+
+/// Height of a span's bar, and how far apart two of them are.
+const SPAN: i32 = 6;
+const SPAN_APART: i32 = 12;
+
+/// Spans as bars under the first panel's upper edge, one below the other.
+fn spans(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panel: &Panel) {
+    let rows = ((panel.bottom - panel.top) / 3 / SPAN_APART).max(1);
+    let spans = table.reached().filter_map(|row| Some((row.outcome.begin?, row.at()?)));
+    for ((begin, end), index) in spans.zip(0..) {
+        let top = panel.top + SPAN_APART / 2 + index % rows * SPAN_APART;
+        let (from, to) = (axis.x(begin.0), axis.x(end.0));
+        scene.rect((from, top), (to.max(from + 2), top + SPAN), Palette::SPAN);
+        scene.rect((from - 1, top - 4), (from + 2, top + SPAN + 4), Palette::SPAN);
+    }
+}
+
 fn mark_lines(scene: &mut Scene, table: &StageTable, axis: &TimeAxis, panels: &[Panel]) {
     for row in table.reached() {
-        let Some((at, uncertainty, _)) = &row.outcome.mark else { continue };
+        let Some(at) = row.at() else { continue };
         let x = axis.x(at.0);
+        let uncertain = uncertain(row, axis);
         let stopping = table.stopping_event.as_deref() == Some(row.outcome.stage.as_str());
         for panel in panels {
-            if let Some(uncertainty) = uncertainty {
-                let begin = axis.x(at.0.saturating_sub(i64::try_from(*uncertainty).unwrap_or(i64::MAX)));
-                if x - begin > 3 {
-                    scene.rect((begin, panel.top), (x, panel.bottom), Palette::UNCERTAIN);
-                }
+            if let Some((begin, x)) = uncertain {
+                scene.rect((begin, panel.top), (x, panel.bottom), Palette::UNCERTAIN);
             }
             let half = if stopping { 2 } else { 1 };
             scene.rect((x - half, panel.top), (x + half, panel.bottom), Palette::MARK);
@@ -248,12 +280,23 @@ fn footnotes(run: &Run, table: &StageTable, shown: At, end: At, room: i32) -> Ve
         notes.push("a peak is at least that".to_owned());
     }
     notes.extend(words::cost(run));
-    let mut lines = vec![font::fit(&notes.join(" · "), 22, room)];
+    let mut lines = font::wrap(&notes.join(" · "), FOOT_EM, room);
     let mut second = words::missing(table);
     second.extend(table.problems.iter().map(|problem| format!("contradiction: {problem}")));
     second.extend(run.gaps.iter().map(|gap| plain(gap)));
-    if !second.is_empty() {
-        lines.push(font::fit(&second.join(" · "), 22, room));
+    lines.extend(font::wrap(&second.join(" · "), FOOT_EM, room));
+    if lines.len() > FOOT_LINES {
+        const MORE: &str = " … the rest is in stages.csv";
+        lines.truncate(FOOT_LINES);
+        if let Some(last) = lines.last_mut() {
+            // Cut at its end, in words, so that what is there is whole.
+            while font::width(&format!("{last}{MORE}"), FOOT_EM) > room
+                && let Some((rest, _)) = last.rsplit_once(' ')
+            {
+                *last = rest.to_owned();
+            }
+            last.push_str(MORE);
+        }
     }
     lines
 }

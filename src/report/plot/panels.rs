@@ -9,6 +9,7 @@ use crate::metric::{Metric, Values};
 use crate::report::text::{elide, plain};
 use crate::report::units;
 use crate::run::Scope;
+use crate::sample::Sample;
 
 /// The picture's colours, after Okabe and Ito.
 pub struct Palette;
@@ -21,6 +22,8 @@ impl Palette {
     pub const FRAME: Colour = Colour(0x999999, 1.0);
     pub const MARK: Colour = Colour(0x333333, 1.0);
     pub const UNCERTAIN: Colour = Colour(0x333333, 0.12);
+    /// A stage that has a beginning and an end.
+    pub const SPAN: Colour = Colour(0x333333, 0.75);
     /// A file's bytes, none of which was seen touched.
     pub const BAND: Colour = Colour(0xf6f6f6, 1.0);
     pub const HATCH: Colour = Colour(0xbbbbbb, 1.0);
@@ -32,6 +35,7 @@ impl Palette {
     const GREEN: Colour = Colour(0x009e73, 1.0);
     const PURPLE: Colour = Colour(0xcc79a7, 1.0);
     const ORANGE: Colour = Colour(0xe69f00, 1.0);
+    const VIOLET: Colour = Colour(0x5e3c99, 1.0);
 }
 
 const TICK_EM: i32 = 23;
@@ -262,7 +266,18 @@ pub fn has_devices(shown: &Shown) -> bool {
 }
 
 /// Colours of devices, in their order, and again from the first.
-const DEVICES: [Colour; 5] = [Palette::BLUE, Palette::VERMILION, Palette::ORANGE, Palette::PURPLE, Palette::INK];
+const DEVICES: [Colour; 8] = [
+    Palette::BLUE,
+    Palette::VERMILION,
+    Palette::ORANGE,
+    Palette::PURPLE,
+    Palette::INK,
+    Palette::GREEN,
+    Palette::SKY,
+    Palette::VIOLET,
+];
+/// So many have room for their names in the panel's key; of more the numbers stand there.
+const NAMED: usize = 4;
 
 /// Device memory: of one device what is in use and the launch's share of it, of several what is in use on each.
 fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, notes: &mut Vec<Text>) {
@@ -277,14 +292,16 @@ fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, note
         .map(|(index, _)| index)
         .collect();
     let held = series::held_to_the_end(&shown.samples);
-    // A sample between two answers of a driver has none: it is no gap.
-    let some = |metric: Metric| {
-        let known: Vec<_> = held.iter().filter(|sample| sample.values.get(metric).is_some()).cloned().collect();
+    // A sample between two answers of a driver has none: it is no gap. What was told holds until the next answer.
+    let some = |samples: &[Sample], metric: Metric| {
+        let known: Vec<_> = samples.iter().filter(|sample| sample.values.get(metric).is_some()).cloned().collect();
         series::stretches(&known, |values| values.get(metric))
     };
-    let share = if counted.len() == 1 { some(DeviceLaunchBytes) } else { Vec::new() };
+    // Whose memory it is is asked less often than how much is in use: in between it is no more than that.
+    let bounded = series::held_within(&held, DeviceLaunchBytes, DeviceUsedBytes);
+    let share = if counted.len() == 1 { some(&bounded, DeviceLaunchBytes) } else { Vec::new() };
     let lines: Vec<(usize, Vec<Stretch>)> = match counted.as_slice() {
-        [one] => vec![(*one, some(DeviceUsedBytes))],
+        [one] => vec![(*one, some(&held, DeviceUsedBytes))],
         several => several.iter().map(|index| (*index, vec![of_device(shown, *index)])).collect(),
     };
     let lines: Vec<(usize, Vec<Stretch>)> =
@@ -292,14 +309,15 @@ fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, note
     let largest = lines.iter().map(|(_, line)| series::largest(line)).fold(series::largest(&share), f64::max);
     let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
     grid(scene, axis, &scale, !(share.is_empty() && lines.is_empty()));
-    fill(scene, axis, &scale, &share, straight, Palette::GREEN);
+    fill(scene, axis, &scale, &share, series::held, Palette::GREEN);
     let mut keys = Vec::new();
     for ((index, line), colour) in lines.iter().zip(DEVICES.iter().cycle()) {
-        stroke(scene, axis, &scale, line, straight, *colour, 3);
+        stroke(scene, axis, &scale, line, series::held, *colour, 3);
         if keys.len() < DEVICES.len() {
             let text = match counted.len() {
                 1 => "in use".to_owned(),
-                _ => format!("device {index}"),
+                2..=NAMED => format!("device {index}"),
+                _ => index.to_string(),
             };
             keys.push(Key { looks: Looks::Line(*colour), text });
         }
@@ -309,7 +327,7 @@ fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, note
     }
     let title = match counted.len() {
         1 => "Device memory".to_owned(),
-        count if count > DEVICES.len() => format!("Device memory in use, each of {count} devices"),
+        count if count > NAMED => format!("Device memory in use, each of {count} devices by number"),
         _ => "Device memory in use, each device".to_owned(),
     };
     header(scene, panel, &title, keys);
@@ -323,6 +341,7 @@ fn of_device(shown: &Shown, index: usize) -> Stretch {
     let own = shown.run.details.iter().filter(|row| row.scope == Scope::Device(index) && row.metric == "used_bytes");
     let mut steps = Stretch::new();
     for row in own {
+        // In time, not in pixels: what changes only behind the right edge is no step there.
         steps.extend(steps.last().map(|&(_, before)| (row.at.0, before)));
         steps.push((row.at.0, row.value as f64));
     }
@@ -553,6 +572,52 @@ pub fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
             }
         }
         right = from - 34;
+    }
+}
+
+/// What a look that stands in every panel means.
+pub enum Sign {
+    Band,
+    Hatch,
+    Span,
+}
+
+/// The signs that the picture has, of those that no panel's own key tells of.
+pub fn legend(shown: &Shown, table: &StageTable, axis: &TimeAxis) -> Vec<(Sign, &'static str)> {
+    use Metric::{ResidentPayloadBytes, RssAnonBytes};
+    let has_gaps = |samples: &[Sample], metric: Metric| {
+        let is_known = samples.iter().any(|sample| sample.values.get(metric).is_some());
+        let gaps = series::gaps(samples, |values| values.get(metric));
+        is_known && gaps.iter().any(|(begin, end)| axis.x(begin.0) < axis.x(end.0))
+    };
+    let hatched = has_gaps(&shown.samples, ResidentPayloadBytes)
+        || has_gaps(&series::held_to_the_end(&shown.samples), RssAnonBytes);
+    let spans = table.reached().any(|row| row.outcome.begin.is_some());
+    let signs = [(hatched, Sign::Hatch, "not known"), (spans, Sign::Span, "a span, from its beginning to its mark")];
+    let signs = signs.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, sign, text)| (sign, text));
+    legend_of_marks(table, axis).into_iter().chain(signs).collect()
+}
+
+/// The same of a picture that has nothing else than marks.
+pub fn legend_of_marks(table: &StageTable, axis: &TimeAxis) -> Vec<(Sign, &'static str)> {
+    let banded = table.reached().any(|row| super::uncertain(row, axis).is_some());
+    let text = "the stage was reached somewhere in the band, at its line at the latest";
+    if banded { vec![(Sign::Band, text)] } else { Vec::new() }
+}
+
+/// Draws them in a row, whose baseline begins here.
+pub fn draw_legend(scene: &mut Scene, (left, baseline): Point, signs: Vec<(Sign, &'static str)>) {
+    let mut x = left;
+    for (sign, text) in signs {
+        let middle = baseline - KEY_EM * 3 / 8;
+        let (from, to) = ((x, middle - 9), (x + 36, middle + 9));
+        match sign {
+            Sign::Band => scene.rect(from, to, Palette::UNCERTAIN),
+            Sign::Hatch => scene.hatch(from, to, Palette::HATCH),
+            Sign::Span => scene.rect((from.0, middle - 3), (to.0, middle + 3), Palette::SPAN),
+        }
+        scene.text((to.0 + 12, baseline), Side::Left, KEY_EM, Palette::GREY, text);
+        x = to.0 + 12 + font::width(text, KEY_EM) + 34;
     }
 }
 

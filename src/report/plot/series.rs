@@ -87,6 +87,25 @@ pub fn held_to_the_end(samples: &[Sample]) -> Vec<Sample> {
     held
 }
 
+/// A part of a whole, of which the samples know less often than of the whole: where one of them knows the whole alone, the
+/// part is no more than that, and so it is drawn no higher.
+pub fn held_within(samples: &[Sample], part: Metric, whole: Metric) -> Vec<Sample> {
+    let mut last: Option<u64> = None;
+    let bounded = samples.iter().map(|sample| {
+        let mut sample = sample.clone();
+        match (sample.values.get(part), sample.values.get(whole), last) {
+            (None, Some(most), Some(before)) if before > most => {
+                sample.values.set(part, most);
+                last = Some(most);
+            }
+            (Some(known), ..) => last = Some(known),
+            _ => {}
+        }
+        sample
+    });
+    bounded.collect()
+}
+
 /// Values at times, without a gap between the first and the last.
 pub type Stretch = Vec<(i64, f64)>;
 
@@ -248,6 +267,24 @@ mod tests {
         let figure = |values: &Values| values.get(Metric::MinorFaults);
         assert_eq!(stretches(&samples, figure), [vec![(0, 1.0)], vec![(3, 4.0), (4, 5.0)]]);
         assert_eq!(gaps(&samples, figure), [(At(0), At(3)), (At(4), At(5))]);
+    }
+
+    #[test]
+    fn a_part_that_is_not_known_is_no_more_than_the_whole() {
+        let whole = [Some(9), Some(9), Some(3), None, Some(5), Some(7)];
+        let part = [Some(8), None, None, None, None, Some(6)];
+        let samples: Vec<Sample> = std::iter::zip(whole, part)
+            .zip(0..)
+            .map(|((whole, part), t)| {
+                let mut values = Values::ABSENT;
+                values.set(Metric::DeviceUsedBytes, whole);
+                values.set(Metric::DeviceLaunchBytes, part);
+                Sample { t: At(t), late_ns: 0, cost_ns: 0, values }
+            })
+            .collect();
+        let held = held_within(&samples, Metric::DeviceLaunchBytes, Metric::DeviceUsedBytes);
+        let part: Vec<_> = held.iter().map(|sample| sample.values.get(Metric::DeviceLaunchBytes)).collect();
+        assert_eq!(part, [Some(8), None, Some(3), None, None, Some(6)]);
     }
 
     #[test]

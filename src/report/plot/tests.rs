@@ -198,3 +198,49 @@ fn scripts_in_a_title_stand_on_one_line() {
     assert_eq!(one_line("a\\"), "a\\");
     assert_eq!(one_line("a\\ä"), "a\\ä");
 }
+
+/// The foot has every word of what it says, in as many lines as that needs, and signs that stand in every panel are told.
+#[test]
+fn the_foot_is_whole_and_signs_have_a_legend() {
+    let (mut run, _) = load("lazy");
+    let mut table = table(&run);
+    let before = compose(&run, &table).svg().unwrap();
+    assert!(!before.contains("somewhere in the band") && !before.contains("a span, from"));
+    let reason = (0..60).map(|n| format!("reason{n}")).collect::<Vec<_>>().join(" ");
+    let begin = Some(At(10_000_000));
+    if let Some((at, uncertainty, _)) = &mut table.rows[1].outcome.mark {
+        *uncertainty = Some(at.0 as u64 / 2);
+        table.rows[1].outcome.begin = begin;
+    }
+    let missed =
+        Outcome { stage: "missed".into(), status: Status::NotReached, reason: reason.clone(), begin: None, mark: None };
+    table.rows.push(StageTable::build(vec![missed], &run).rows.remove(0));
+    // A sample without residency in the middle of the picture.
+    let middle = run.samples.len() / 3;
+    for sample in &mut run.samples[middle..middle + 20] {
+        sample.values.set(Metric::ResidentPayloadBytes, None);
+    }
+    let picture = compose(&run, &table);
+    let texts: String = picture
+        .shapes
+        .iter()
+        .filter_map(|shape| match shape {
+            scene::Shape::Text(text) => Some(format!("{} ", text.text)),
+            _ => None,
+        })
+        .collect();
+    for told in ["somewhere in the band", "not known", "a span, from its beginning", "0.010 s – 1.687 s", &reason] {
+        assert!(texts.contains(told), "{told}: {texts}");
+    }
+    let spans = picture
+        .shapes
+        .iter()
+        .filter(|shape| matches!(shape, scene::Shape::Rect { fill, .. } if *fill == Palette::SPAN));
+    assert_eq!(spans.count(), 3, "a bar, its beginning, and the legend's");
+    if let Some(folder) = std::env::var_os("PICTURES") {
+        std::fs::write(Path::new(&folder).join("signs.png"), picture.png().unwrap()).unwrap();
+    }
+    table.rows.last_mut().unwrap().outcome.reason = reason.repeat(20);
+    let svg = compose(&run, &table).svg().unwrap();
+    assert!(svg.contains("reason") && svg.contains("… the rest is in stages.csv"));
+}

@@ -58,6 +58,7 @@ fn compose(run: &Run, tensors: &Tensors, table: &StageTable) -> Scene {
     };
     scene.rect((0, 0), (WIDTH, scene::HEIGHT), Palette::PAPER);
     let room = WIDTH - 2 * EDGE;
+    let footnotes: Vec<String> = footnotes.iter().flat_map(|line| font::wrap(line, EM, room)).collect();
     scene.text((EDGE, 66), Side::Left, 40, Palette::INK, font::fit(&title(run), 40, room));
     scene.text((EDGE, 108), Side::Left, 26, Palette::GREY, font::fit(&words::condition(run), 26, room));
 
@@ -68,7 +69,9 @@ fn compose(run: &Run, tensors: &Tensors, table: &StageTable) -> Scene {
         marks::Placement::Beside(_, rows) => (0, *rows as i32 * marks::ROW),
         marks::Placement::Numbered { rows, .. } => (*rows as i32 * marks::ROW + 14, 2 * marks::ROW),
     };
-    let foot = scene::HEIGHT - 30 - footnotes.len() as i32 * 32;
+    let legend = panels::legend_of_marks(table, &axis);
+    let signs = usize::from(!legend.is_empty());
+    let foot = scene::HEIGHT - 30 - (footnotes.len() + signs) as i32 * 32;
     let axis_bottom = foot - 62;
     let list_bottom = 136 + list;
     let top = list_bottom + 50 + band;
@@ -90,9 +93,10 @@ fn compose(run: &Run, tensors: &Tensors, table: &StageTable) -> Scene {
         let colour = Palette::GREY;
         panels::note(&mut scene, scene::Text { at, side: Side::Middle, em: panels::KEY_EM, colour, text });
     }
-    for (index, line) in footnotes.iter().enumerate() {
-        let y = foot + 32 * (index as i32 + 1) - 10;
-        scene.text((EDGE, y), Side::Left, EM, Palette::GREY, font::fit(line, EM, room));
+    panels::draw_legend(&mut scene, (EDGE, foot + 22), legend);
+    for (index, line) in footnotes.into_iter().enumerate() {
+        let y = foot + 32 * ((index + signs) as i32 + 1) - 10;
+        scene.text((EDGE, y), Side::Left, EM, Palette::GREY, line);
     }
     scene
 }
@@ -269,10 +273,10 @@ fn footnotes(run: &Run) -> Vec<String> {
     let Some(samples) = &run.meta.faults else { return Vec::new() };
     let mut first = vec!["a square: at least one sampled fault at that time in that part of the file".to_owned()];
     if samples.lost_records > 0 {
-        first.push(format!("{} records lost", units::count(samples.lost_records)));
+        first.push(format!("{} lost", units::counted(samples.lost_records, "record")));
     }
     if samples.left_out.total() > 0 {
-        first.push(format!("{} samples not shown (limit of faults.csv)", units::count(samples.left_out.total())));
+        first.push(format!("{} not shown (limit of faults.csv)", units::counted(samples.left_out.total(), "sample")));
     }
     if samples.kernel == Some(false) {
         first.push("without faults in the kernel (kernel.perf_event_paranoid)".to_owned());

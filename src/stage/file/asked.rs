@@ -8,10 +8,13 @@ use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Fields, Reader, StageError, Variable, hint};
+use super::{Fields, Files, Reader, StageError, Variable, hint};
+use crate::event::text_of;
 use crate::host::mask::is_secret_name;
 use crate::stage::amount;
-use crate::stage::asked::{Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix, Work};
+use crate::stage::asked::{
+    Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix, Values, Work, at_home,
+};
 use crate::stage::condition::{Condition, Count, FirstOutput, Growth, Pattern, Plateau, Quiet, Share};
 
 /// The shortest and the longest time between attempts, and of an attempt.
@@ -31,6 +34,8 @@ impl Work {
     /// Their variables are those of the stage files with which they are used.
     pub fn parse(text: &str, origin: &str, concurrency: usize) -> Result<Work, StageError> {
         let mut each = Vec::new();
+        // What some editors put before the first line.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (number, line) in (1..).zip(text.lines()) {
             if line.trim().is_empty() {
                 continue;
@@ -72,9 +77,12 @@ fn request(line: &str, number: usize) -> Result<(String, Http), String> {
     if json.is_some() && keys.contains_key("body_file") {
         return Err("either `json` or `body_file`".to_string());
     }
+    if let Some((key, _)) = keys.iter().find(|(_, value)| value.is_null()) {
+        return Err(format!("`{}`: null is no value; leave the key out", text_of(key)));
+    }
     let named = keys.contains_key("method");
     let text = toml::to_string(&BTreeMap::from([("http", keys)])).map_err(|error| error.to_string())?;
-    let reader = Reader { text: &text, origin: "", is_bundled: false, vars: None };
+    let reader = Reader { vars: None, ..Reader::new(&text, "") };
     let table = DeTable::parse(&text).map_err(|error| error.message().to_string())?;
     let value = table.get_ref().get("http").ok_or("not an object")?;
     let mut http = reader.http(value).map_err(|error| error.problem)?;
@@ -222,7 +230,7 @@ impl Reader<'_> {
         http.body = match (fields.get("json"), fields.get("body_file")) {
             (Some(_), Some(file)) => return Err(self.error(file.span(), "either `json` or `body_file`")),
             (Some(json), None) => Some(Body::Json(self.json(json, 0)?)),
-            (None, Some(file)) => Some(Body::File(self.template(file, "body_file")?)),
+            (None, Some(file)) => Some(Body::File(self.file_at_hand(file, "body_file")?)),
             (None, None) => None,
         };
         http.method = match fields.get("method") {
@@ -288,7 +296,7 @@ impl Reader<'_> {
                 http.accept.equals.insert(pointer, self.json(value, 0)?);
             }
         }
-        http.ca = fields.get("ca").map(|value| self.template(value, "ca")).transpose()?;
+        http.ca = fields.get("ca").map(|value| self.file_at_hand(value, "ca")).transpose()?;
         http.connect_timeout_ns = self.time(&fields, "connect_timeout", TIMEOUTS, http.connect_timeout_ns)?;
         http.timeout_ns = self.time(&fields, "timeout", TIMEOUTS, http.timeout_ns)?;
         http.poll_ns = self.time(&fields, "poll", POLLS, http.poll_ns)?;
@@ -304,11 +312,51 @@ impl Reader<'_> {
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(self.error(span, "`url`: white space in it"));
         }
-        let authority = text.split_once("://").map_or("", |(_, rest)| rest).split(['/', '?', '#']).next();
-        if authority.is_some_and(|authority| authority.contains('@')) {
+        let http = Http::to(text);
+        let authority = http.authority();
+        if authority.contains('@') {
             return Err(self.error(span, "`url`: a password stands in no file: give it by --header-env"));
         }
-        Ok(Http::to(text))
+        let authority = self.by_default(&Template::new(authority));
+        let (host, port) = match authority.rsplit_once(':') {
+            // The colons of an address of IPv6 stand in brackets.
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (&authority[..], None),
+        };
+        if host.is_empty() {
+            return Err(self.error(span, "`url`: no host in it"));
+        }
+        port.map_or(Ok(()), |port| self.port("url", port, span))?;
+        Ok(http)
+    }
+
+    /// A text as it is with the variables' defaults, as far as they are known.
+    fn by_default(&self, template: &Template) -> String {
+        let vars = self.vars.iter().flatten();
+        let values: Values = vars.map(|(name, variable)| (name.clone(), variable.default.clone())).collect();
+        template.fill_address(&values).unwrap_or_else(|_| template.as_str().to_string())
+    }
+
+    /// A port that somebody may listen on; what has a variable without a value in it is not looked at.
+    fn port(&self, what: &str, port: &str, span: Range<usize>) -> Result<(), StageError> {
+        if port.contains('{') || port.parse::<u16>().is_ok_and(|port| port > 0) {
+            return Ok(());
+        }
+        Err(self.error(span, format!("`{what}`: expected a port from 1 to 65535, found `{}`", text_of(port))))
+    }
+
+    /// A file that is needed; where that is asked for, it must be there, unless its name depends on the launch.
+    fn file_at_hand(&self, value: &Spanned<DeValue>, what: &str) -> Result<Template, StageError> {
+        let template = self.template(value, what)?;
+        if self.files == Files::Leave || !template.names().is_empty() {
+            return Ok(template);
+        }
+        let wrong = match std::fs::metadata(at_home(template.as_str())) {
+            Ok(metadata) if metadata.is_file() => return Ok(template),
+            Ok(_) => "no regular file".to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(self.error(value.span(), format!("`{what}`: {}: {wrong}", text_of(template.as_str()))))
     }
 
     fn header_name(&self, name: &str, span: Range<usize>) -> Result<String, StageError> {
@@ -365,7 +413,9 @@ impl Reader<'_> {
     fn connection_to(&self, address: &str, span: Range<usize>) -> Result<Tcp, StageError> {
         let address = self.template_of(address, span.clone(), "address")?;
         match address.as_str().rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && (port.contains('{') || port.parse::<u16>().is_ok()) => {
+            Some((host, _)) if !host.is_empty() => {
+                let filled = self.by_default(&address);
+                self.port("tcp", filled.rsplit_once(':').map_or("", |(_, port)| port), span)?;
                 Ok(Tcp { address, connect_timeout_ns: CONNECT_TIMEOUT_NS, poll_ns: POLL_NS })
             }
             _ => Err(self.error(span, "`tcp`: expected HOST:PORT")),

@@ -128,7 +128,7 @@ fn residency_is_exact_and_dated_back_to_the_look_before() {
     let expected = ("s", 4000, Some(1400), Evidence::Residency, "51 of 101 payload bytes resident");
     assert_eq!(marks(&events), [expected]);
     let mut warm = one("{ residency = '50%' }");
-    assert_eq!(marks(&warm.sample(&sample(5, 100, 100, 0)))[0].2, None, "nothing bounds it from below");
+    assert_eq!(marks(&warm.sample(&sample(5, 100, 100, 0)))[0].2, Some(5), "at the start, at the earliest");
 }
 
 #[test]

@@ -14,20 +14,23 @@ use crate::folder::RunFolder;
 use crate::support::{LIMIT, ended, eventually, folder, reference_loader, signal, stagemark};
 
 /// What a context takes, by the stand-in's default.
-const CONTEXT: u64 = 400 * MIB;
+pub(super) const CONTEXT: u64 = 400 * MIB;
 
 /// Devices, and a launch that uses them.
-struct Bench {
-    scratch: tempfile::TempDir,
-    library: PathBuf,
+pub(super) struct Bench {
+    pub scratch: tempfile::TempDir,
+    /// NVML.
+    pub library: PathBuf,
     variables: Vec<(&'static str, String)>,
+    /// More options of `run`.
+    options: Vec<String>,
 }
 
 /// A launch that has begun.
-struct Running<'b> {
+pub(super) struct Running<'b> {
     bench: &'b Bench,
     run: RunFolder,
-    child: Child,
+    pub child: Child,
 }
 
 /// A test that fails leaves no loader behind that waits for it: the signal goes to the launch too.
@@ -46,7 +49,7 @@ impl Drop for Running<'_> {
 
 impl Running<'_> {
     /// Waits until a sample has this value.
-    fn sees(&self, metric: &str, value: u64) {
+    pub fn sees(&self, metric: &str, value: u64) {
         eventually(&format!("{metric} {value}"), || {
             let is_there = self.run.path.join("samples.csv").exists();
             is_there.then(|| self.run.latest(metric))?.filter(|now| *now == value)
@@ -54,62 +57,67 @@ impl Running<'_> {
     }
 
     /// Rows of samples until now.
-    fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         let text = std::fs::read_to_string(self.run.path.join("samples.csv")).unwrap_or_default();
         text.lines().count()
     }
 
     /// Lets the loader's `until @NAME` go on.
-    fn open(&self, name: &str) {
+    pub fn open(&self, name: &str) {
         std::fs::write(self.bench.gate(name), "").unwrap();
     }
 
     /// A step of the devices' script.
-    fn step(&self, name: &str) {
+    pub fn step(&self, name: &str) {
         std::fs::write(self.bench.held().join(format!("step-{name}")), "").unwrap();
     }
 }
 
 /// A launch that has ended.
-struct Done {
-    run: RunFolder,
-    meta: Value,
-    status: ExitStatus,
+pub(super) struct Done {
+    pub run: RunFolder,
+    pub meta: Value,
+    pub status: ExitStatus,
 }
 
 impl Done {
     /// Why a metric is absent.
-    fn why(&self, metric: &str) -> String {
+    pub fn why(&self, metric: &str) -> String {
         let absent = self.meta["absent"].as_array().unwrap();
         let reasons = absent.iter().filter(|absent| absent["metric"] == metric);
         reasons.map(|absent| absent["reason"].as_str().unwrap()).collect::<Vec<_>>().join("; ")
     }
 
-    fn devices(&self) -> &[Value] {
+    pub fn devices(&self) -> &[Value] {
         self.meta["devices"].as_array().unwrap()
     }
 
     /// The UUIDs of the devices that count.
-    fn counted(&self) -> Vec<&str> {
+    pub fn counted(&self) -> Vec<&str> {
         let counted = self.devices().iter().filter(|device| device["is_counted"] == true);
         counted.map(|device| device["uuid"].as_str().unwrap()).collect()
     }
 
-    fn basis(&self) -> &str {
+    pub fn basis(&self) -> &str {
         self.meta["device_probe"]["launch_basis"].as_str().unwrap_or("none")
     }
 }
 
 impl Bench {
     /// Devices by a script of the stand-in's.
-    fn of(script: &str) -> Bench {
-        let bench = Bench { scratch: folder(), library: library(), variables: Vec::new() };
+    pub fn of(script: &str) -> Bench {
+        let bench = Bench { scratch: folder(), library: library(), variables: Vec::new(), options: Vec::new() };
         std::fs::write(bench.script(), script).unwrap();
         std::fs::create_dir(bench.held()).unwrap();
         bench
     }
 
-    fn with(mut self, name: &'static str, value: &str) -> Bench {
+    pub fn asking<const N: usize>(mut self, options: [&str; N]) -> Bench {
+        self.options.extend(options.map(str::to_owned));
+        self
+    }
+
+    pub fn with(mut self, name: &'static str, value: &str) -> Bench {
         self.variables.push((name, value.to_owned()));
         self
     }
@@ -122,12 +130,12 @@ impl Bench {
         self.scratch.path().join("devices.held")
     }
 
-    fn gate(&self, name: &str) -> PathBuf {
+    pub fn gate(&self, name: &str) -> PathBuf {
         self.scratch.path().join(format!("gate-{name}"))
     }
 
     /// Launches the loader with these acts; `@NAME` in them is a gate.
-    fn load(&self, acts: &str, meanwhile: impl FnOnce(&Running)) -> Done {
+    pub fn load(&self, acts: &str, meanwhile: impl FnOnce(&Running)) -> Done {
         let script = self.scratch.path().join("acts");
         std::fs::write(&script, acts.replace('@', self.gate("").to_str().unwrap())).unwrap();
         let truth = self.scratch.path().join("truth");
@@ -136,11 +144,11 @@ impl Bench {
         self.launch(&argv, meanwhile)
     }
 
-    fn launch(&self, argv: &[String], meanwhile: impl FnOnce(&Running)) -> Done {
+    pub fn launch(&self, argv: &[String], meanwhile: impl FnOnce(&Running)) -> Done {
         let out = self.scratch.path().join("run");
         let mut command = stagemark();
         command.args(["run", "--quiet", "--stage", "gpu_placed=notify", "--nvidia-ml"]).arg(&self.library);
-        command.arg("--out").arg(&out).arg("--").args(argv);
+        command.args(&self.options).arg("--out").arg(&out).arg("--").args(argv);
         for name in ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"] {
             command.env_remove(name);
         }
@@ -341,6 +349,7 @@ fn the_kernels_own_files_tell_of_other_devices() {
         put 5 amdgpu-6.15; put 6 amdgpu-6.15; put 7 i915; put 8 i915-local; put 9 xe; put 10 panfrost; put 11 msm
         put 12 amdgpu-5.14
         ln -s /dev/null "$PROC/$$/fd/13"; cp "$FDINFO/xe" "$PROC/$$/fdinfo/13"
+        echo held
         until [ -e "$GATE" ]; do read -r -t 0.01 _ <> "$FIFO" || :; done
     "#;
     let fdinfo = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/proc/fdinfo");
@@ -348,6 +357,7 @@ fn the_kernels_own_files_tell_of_other_devices() {
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let gate = bench.gate("end");
     let bench = bench
+        .asking(["--stage", "seen=log:^held$"])
         .with("PROC", proc.to_str().unwrap())
         .with("FDINFO", fdinfo)
         .with("GATE", gate.to_str().unwrap())
@@ -364,6 +374,80 @@ fn the_kernels_own_files_tell_of_other_devices() {
     assert_eq!(drivers, ["i915", "amdgpu", "i915", "xe", "panfrost", "msm"]);
     let unified: Vec<bool> = done.devices().iter().map(|device| device["is_unified"] == true).collect();
     assert_eq!(unified, [true, false, false, false, true, true]);
+    // What is the host's memory is in the host account, and once: said of each, and added to nothing.
+    let seen = done.run.stage("seen");
+    let host = seen.known("host_bytes_high");
+    assert!(host < of_the_hosts, "{host} holds what the script's processes have, and no device's memory");
+    let report = crate::support::finish(stagemark().arg("report").arg(&done.run.path));
+    let text = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert_eq!(text.matches("uses the host's memory").count(), 3, "{text}");
     let amdgpu = &done.devices()[1];
     assert_eq!((&amdgpu["total_bytes"], &amdgpu["baseline_bytes"]), (&17_163_091_968_u64.into(), &(3 * GIB).into()));
+}
+
+#[test]
+fn what_stands_after_the_stopping_event_is_in_its_row() {
+    let bench = Bench::of(ONE).asking(["--until", "gpu_placed", "--stage", "before=notify", "--stage", "later=notify"]);
+    let acts = "device allocate pool 0 4G\n until @big\n mark before\n device free pool\n device allocate weights 0 1G\n \
+                until @small\n mark gpu_placed\n until @steady\n device free weights\n mark later\n";
+    let done = bench.load(acts, |running| {
+        running.sees("device_launch_bytes", 4 * GIB + CONTEXT);
+        running.open("big");
+        running.sees("device_launch_bytes", GIB + CONTEXT);
+        running.open("small");
+        // Two that know it: how long it stood is between them.
+        eventually("figures after the mark", || {
+            let marked = running
+                .run
+                .rows("events.csv")
+                .into_iter()
+                .find(|row| row["kind"] == "mark" && row["name"] == "gpu_placed")?;
+            let stop: i64 = marked["t_ns"].parse().ok()?;
+            let rows = running.run.rows("samples.csv");
+            let after = |row: &&crate::folder::Row| {
+                row["t_ns"].parse::<i64>().is_ok_and(|t| t > stop) && !row["device_launch_bytes"].is_empty()
+            };
+            (rows.iter().filter(after).count() >= 2).then_some(())
+        });
+        running.open("steady");
+    });
+    let placed = done.run.stage("gpu_placed");
+    assert_eq!(placed.known("steady_device_launch_bytes"), GIB + CONTEXT);
+    assert_eq!(placed.known("peak_over_steady_device_launch_bytes"), 3 * GIB);
+    assert_eq!(placed.known("peak_over_steady_device_used_bytes"), 3 * GIB);
+    assert_eq!(placed.text("steady_reason"), "");
+    for other in ["before", "later"] {
+        let row = done.run.stage(other);
+        assert_eq!(row.number("steady_device_launch_bytes"), None);
+        assert_eq!(row.text("steady_reason"), "at the stopping event's row alone");
+    }
+}
+
+#[test]
+fn a_child_that_chooses_a_device_itself_has_it_counted() {
+    let bench = Bench::of("device GPU-one 80G A%20card\n device GPU-two 80G A%20card\n device GPU-ten 80G A%20card\n");
+    let bench = bench.with("CUDA_VISIBLE_DEVICES", "0").with("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    let acts = bench.scratch.path().join("child-acts");
+    std::fs::write(&acts, format!("device allocate a 0 2G\n until {}\n", bench.gate("end").display())).unwrap();
+    let loader = reference_loader().map(|word| format!("'{word}'")).join(" ");
+    // A launcher whose ranks each get a device of their own, and one more process that is of none.
+    let script = format!(
+        "for n in 1 2; do CUDA_VISIBLE_DEVICES=$n {loader} acts '{0}' '{0}.truth' & done; env -i true; wait",
+        acts.display()
+    );
+    let done = bench.launch(&["sh", "-c", &script].map(str::to_owned), |running| {
+        running.sees("device_launch_bytes", 4 * GIB + 2 * CONTEXT);
+        running.sees("device_rise_bytes", 4 * GIB + 2 * CONTEXT);
+        running.open("end");
+    });
+    assert!(done.status.success());
+    assert_eq!(done.counted(), ["GPU-one", "GPU-two", "GPU-ten"]);
+    let environments = done.meta["device_probe"]["environments"].as_array().unwrap();
+    let mut seen: Vec<(&str, String)> = environments
+        .iter()
+        .map(|own| (own["cuda_visible_devices"].as_str().unwrap(), own["devices"].to_string()))
+        .collect();
+    seen.sort();
+    assert_eq!(seen, [("1", "[1]".to_owned()), ("2", "[2]".to_owned())]);
+    assert!(done.meta["device_probe"]["notes"].to_string().contains("may use it by its own environment"));
 }
