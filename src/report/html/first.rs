@@ -158,7 +158,7 @@ fn host_card(run: &Run, table: &StageTable) -> Html {
     let Some(row) = account::row(table) else {
         return card("Host memory of the launch", ABSENT, None, "No stage was reached at which there is an account.");
     };
-    if !account::tells(run, row) {
+    if !account::tells(run, row) && row.host.total != Bounds::ABSENT {
         let what = format!("Host memory at {}", plain(&row.outcome.stage));
         return card(&what, ABSENT, None, "The launch was over when it was looked at, and no artifact is in the set.");
     }
