@@ -345,7 +345,7 @@ mod tests {
         table.rows[0].outcome.begin = begin;
         let mut page = Page::default();
         table_of_stages(&mut page, &table);
-        page.text.lines().take_while(|line| !line.starts_with("first_response:")).map(str::to_owned).collect()
+        page.text().lines().take_while(|line| !line.starts_with("first_response:")).map(str::to_owned).collect()
     }
 
     #[test]
