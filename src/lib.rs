@@ -13,7 +13,7 @@
 //!                    │   faults, I/O, CPU, waits, pressure         │
 //!                    ├─► watch: log, notify, exit                  │
 //!                    └─► ask: http, tcp, unix, file                ┘
-//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► finding ─► report: csv | terminal | svg | png | json | md | perfetto
+//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► finding ─► report: csv | terminal | svg | png | html | json | md | perfetto
 //! run folders ─► the same of each ─► compare (Comparison, or a refusal) ─► report, the same
 //! ```
 //!
@@ -42,7 +42,7 @@
 //! | [`account`] | run → stage table (pure) |
 //! | [`compare`] | runs side by side at the same stopping event, or a refusal (pure) |
 //! | [`finding`] | stage table → what it says of the launch: rules, each on two kinds of evidence (pure) |
-//! | [`report`] | stage table or comparison → csv, terminal, svg, png (pure) |
+//! | [`report`] | stage table or comparison → csv, terminal, svg, png, html (pure) |
 //! | [`budget`] | stage table → whether limits were kept (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`cache`] | start conditions: artifacts taken out of the page cache or read into it, and verified |

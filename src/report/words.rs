@@ -155,3 +155,12 @@ pub fn missing(table: &StageTable) -> Vec<String> {
     }
     said.into_iter().map(|(why, stages)| format!("{}: {why}", stages.join(", "))).collect()
 }
+
+/// Warnings, what was lost or could not be read, and contradictions.
+pub fn notes(run: &Run, table: &StageTable) -> Vec<String> {
+    let said = run.meta.warnings.iter().map(|text| format!("warning: {}", plain(text)));
+    let lost = run.meta.losses.iter().map(|text| format!("lost: {}", plain(text)));
+    let torn = run.gaps.iter().map(|text| format!("not read: {}", plain(text)));
+    let wrong = table.problems.iter().map(|text| format!("contradiction: {}", plain(text)));
+    said.chain(lost).chain(torn).chain(wrong).collect()
+}

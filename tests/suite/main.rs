@@ -19,6 +19,7 @@ mod findings;
 mod folder;
 mod formats;
 mod host;
+mod html;
 mod launch;
 mod live;
 mod loader;
