@@ -2,6 +2,9 @@
 // Comments here are help texts first, where `<UTC time>` stands for itself.
 #![allow(rustdoc::invalid_html_tags)]
 
+mod ab;
+mod cache;
+mod check;
 mod columns;
 mod compare;
 mod copy_paths;
@@ -24,6 +27,10 @@ use crate::report::color::Color;
 use crate::report::format::Format;
 use crate::stage::StageFile;
 use crate::stage::asked::Work;
+
+pub use ab::AbArgs;
+pub use cache::{CacheArg, CacheArgs, CacheAsk};
+pub use check::CheckArgs;
 pub use columns::ColumnsArgs;
 pub use compare::CompareArgs;
 pub use findings::FindingsArgs;
@@ -136,6 +143,18 @@ pub enum Verb {
     /// Describe model files: format, payload, dtypes, and how much is resident now.
     #[command(after_help = INSPECT_AFTER_HELP)]
     Inspect(InspectArgs),
+    /// Run several commands by turns, each several times, and compare them pair by pair.
+    #[command(after_help = ab::AFTER_HELP)]
+    Ab(AbArgs),
+    /// Take model files out of the page cache, or read them into it, and verify what was reached.
+    #[command(after_help = cache::AFTER_HELP)]
+    Cache {
+        #[command(subcommand)]
+        ask: CacheAsk,
+    },
+    /// Hold a run against a budget: limits a stage, of time, memory and any other figure.
+    #[command(after_help = check::AFTER_HELP)]
+    Check(CheckArgs),
     /// Say what may be measured here, why not, and what would change it.
     #[command(after_help = DOCTOR_AFTER_HELP)]
     Doctor(DoctorArgs),
@@ -230,6 +249,10 @@ pub struct RunArgs {
     /// At the stopping event, keep the command running or stop it (the exit status is then 0)
     #[arg(long, value_enum, default_value_t = ThenArg::Keep)]
     pub then: ThenArg,
+    /// Make the start condition just before the command starts: take the artifacts out of the page cache, or read them into
+    /// it. What was reached is recorded
+    #[arg(long, value_enum, default_value_t = CacheArg::AsIs)]
+    pub cache: CacheArg,
     /// Time between two samples, from 1ms to 1h
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = interval)]
     pub interval: Duration,
@@ -356,6 +379,7 @@ impl RunArgs {
             header_env: self.header_env,
             workload: self.workload.as_deref().map(|path| workload(path, self.concurrency.into())).transpose()?,
             repeat_response: self.repeat_response.into(),
+            cache: self.cache.into(),
             stream: Choice::from_environment(),
             argv: self.argv,
         })

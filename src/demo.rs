@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use stagemark_fixtures::models::{self, Fill};
 
+use crate::cache::{self, Wish};
 use crate::probe::device::Place;
 use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
@@ -24,7 +25,8 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
     std::fs::create_dir_all(folder).with_context(hint)?;
     let model = folder.join("demo-model.safetensors");
     models::uniform(&model, PAYLOAD, TENSORS, Fill::Pattern).with_context(|| model.display().to_string())?;
-    evict(&model).with_context(|| model.display().to_string())?;
+    // Cold, as a model is that nobody has used yet.
+    cache::drop_pages(&std::fs::File::open(&model)?).with_context(|| model.display().to_string())?;
     let program = std::env::current_exe()?;
     let argv = [
         program.as_os_str(),
@@ -61,16 +63,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
         workload: None,
         repeat_response: 0,
         stream: Choice::Usual,
+        cache: Wish::AsIs,
         argv,
     })
-}
-
-/// Takes a file that was just written out of the page cache, so that the demo starts cold.
-fn evict(path: &Path) -> anyhow::Result<()> {
-    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-    let file = std::fs::File::open(path)?;
-    // Dirty pages stay.
-    file.sync_all()?;
-    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-    Ok(())
 }

@@ -334,7 +334,7 @@ fn rounded(bytes: u64) -> String {
 }
 
 /// A share; never 0% for something nor 100% for not all.
-fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     let percent = part as f64 / whole as f64 * 100.0;
     match part {
         0 => "0%".into(),

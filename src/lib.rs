@@ -13,7 +13,7 @@
 //!                    │   faults, I/O, CPU, waits, pressure         │
 //!                    ├─► watch: log, notify, exit                  │
 //!                    └─► ask: http, tcp, unix, file                ┘
-//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► finding ─► report: csv | terminal | svg | png | json | md | perfetto
+//! run folder ─► run (load) ─► stage (marks) ─► account (StageTable) ─► finding ─► report: csv | terminal | svg | png | html | json | md | perfetto
 //! run folders ─► the same of each ─► compare (Comparison, or a refusal) ─► report, the same
 //! ```
 //!
@@ -42,18 +42,24 @@
 //! | [`account`] | run → stage table (pure) |
 //! | [`compare`] | runs side by side at the same stopping event, or a refusal (pure) |
 //! | [`finding`] | stage table → what it says of the launch: rules, each on two kinds of evidence (pure) |
-//! | [`report`] | stage table or comparison → csv, terminal, svg, png (pure) |
+//! | [`report`] | stage table or comparison → csv, terminal, svg, png, html (pure) |
+//! | [`budget`] | stage table → whether limits were kept (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
+//! | [`cache`] | start conditions: artifacts taken out of the page cache or read into it, and verified |
 //! | [`record`] | joins launch, probes, watchers and matcher; writes the run folder |
+//! | [`ab`] | the verb that runs several commands by turns, and compares them |
 //! | [`inspect`] | the verb that describes model files without running anything |
 //! | [`doctor`] | the verb that says what may be measured here, and what would change it |
 //! | [`copy_paths`] | the verb that measures how fast tensors are copied out of mappings and memory here |
 //! | [`catalogue`] | the verb that lists, shows, checks and tries stage files |
 //! | [`cli`] | the command line, as plain options |
 
+pub mod ab;
 pub mod account;
 pub mod artifact;
 pub mod ask;
+pub mod budget;
+pub mod cache;
 pub mod catalogue;
 pub mod cli;
 pub mod clock;

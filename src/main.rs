@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use stagemark::cli::{Cli, CompareArgs, Verb};
+use stagemark::cli::{AbArgs, Cli, CompareArgs, Verb};
 use stagemark::compare::Comparison;
 use stagemark::compare::likeness::Verdict;
 use stagemark::probe::device::cuda;
 use stagemark::run::RunError;
 use stagemark::stage::trial::TrialError;
-use stagemark::{catalogue, copy_paths, demo, doctor, inspect, launch, record, report, watch};
+use stagemark::{ab, budget, cache, catalogue, copy_paths, demo, doctor, inspect, launch, record, report, watch};
 
 /// The answer is "no".
 const NO: u8 = 1;
@@ -60,7 +60,8 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             complain(&format!("{error:#}"));
-            let unreadable = error.downcast_ref::<RunError>().is_some_and(|error| !error.is_usage())
+            let unreadable = error.downcast_ref::<ab::SeriesError>().is_some()
+                || error.downcast_ref::<RunError>().is_some_and(|error| !error.is_usage())
                 || error.downcast_ref::<TrialError>().is_some();
             ExitCode::from(if unreadable { UNKNOWN } else { usage })
         }
@@ -93,7 +94,15 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             }
             Ok(0)
         }
-        Verb::Compare(options) => compare(&options),
+        Verb::Ab(options) => by_turns(&options),
+        Verb::Compare(options) => match &options.runs[..] {
+            [folder] if ab::is_series(folder) => {
+                let answer = ab::compare(folder, &options.options(), options.json, options.out.as_deref())?;
+                told(&answer, options.strict)
+            }
+            [_] => anyhow::bail!("one run has nothing to be compared with: name another, or the folder of a series"),
+            _ => compare(&options),
+        },
         Verb::Findings(options) => {
             print(&report::findings::answer(&options.run, options.json)?)?;
             Ok(0)
@@ -102,6 +111,25 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             let out = &mut std::io::stdout().lock();
             let all_understood = inspect::inspect(&options.paths, options.json, out, &mut std::io::stderr())?;
             Ok(if all_understood { 0 } else { UNKNOWN })
+        }
+        Verb::Cache { ask } => {
+            let (wish, options) = ask.parts();
+            let out = &mut std::io::stdout().lock();
+            let answer = cache::cache(wish, &options.paths, options.json, out, &mut std::io::stderr())?;
+            Ok(match answer {
+                cache::Answer::Yes => 0,
+                cache::Answer::No => NO,
+                cache::Answer::Unknown => UNKNOWN,
+            })
+        }
+        Verb::Check(options) => {
+            let (answer, text) = budget::check(&options.run, &options.budget, options.json)?;
+            print(&text)?;
+            Ok(match answer {
+                budget::Answer::Kept => 0,
+                budget::Answer::Broken => NO,
+                budget::Answer::Unknown => UNKNOWN,
+            })
         }
         Verb::Doctor(options) => {
             let all_seen = doctor::doctor(&options.paths, options.json, &mut std::io::stdout().lock())?;
@@ -155,6 +183,28 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
     })?;
     let alike = comparison.likeness.verdict() == Verdict::LikeForLike;
     Ok(if arguments.strict && !alike { NOT_ALIKE } else { 0 })
+}
+
+/// Runs a series, and compares what was run, also where it was ended before its time.
+fn by_turns(arguments: &AbArgs) -> anyhow::Result<u8> {
+    let done = ab::execute(&arguments.options()?)?;
+    let answer = ab::compare(&done.folder, &arguments.comparing(), arguments.json, Some(&done.folder))?;
+    let status = told(&answer, arguments.strict)?;
+    Ok(match (done.signal, done.series.state) {
+        (Some(signal), _) => 128u8.saturating_add(signal as u8),
+        (None, ab::SeriesState::Failed) => UNKNOWN,
+        (None, _) => status,
+    })
+}
+
+fn told(answer: &ab::Answer, strict: bool) -> anyhow::Result<u8> {
+    print(&answer.text)?;
+    let _ = std::io::stderr().write_all(answer.refusal.as_bytes());
+    Ok(match answer.is_alike {
+        None => UNKNOWN,
+        Some(false) if strict => NOT_ALIKE,
+        Some(_) => 0,
+    })
 }
 
 fn profile(options: &record::Options) -> anyhow::Result<u8> {

@@ -51,7 +51,8 @@ impl Bounds {
     /// No bound at all.
     pub const ABSENT: Bounds = Bounds { low: None, high: None };
 
-    fn exactly(bytes: u64) -> Bounds {
+    /// Both bounds at one figure.
+    pub fn exactly(bytes: u64) -> Bounds {
         Bounds { low: Some(bytes), high: Some(bytes) }
     }
 

@@ -68,7 +68,7 @@ pub struct StageRow {
 
 impl StageRow {
     /// A row of a stage at which nothing is known.
-    fn of(outcome: Outcome) -> StageRow {
+    pub(crate) fn of(outcome: Outcome) -> StageRow {
         StageRow {
             outcome,
             sampled: None,

@@ -234,6 +234,7 @@ pub fn sha256(parts: &[&[u8]]) -> String {
     hexadecimal(&digest.finalize())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal.
+pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

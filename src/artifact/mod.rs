@@ -23,7 +23,7 @@ pub use crate::event::{ArtifactId, Found};
 use extent::Ranges;
 pub use format::{External, ExternalTensor};
 use header::HeaderReader;
-pub(crate) use header::sha256;
+pub(crate) use header::{hexadecimal, sha256};
 
 /// A model file's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -31,8 +31,8 @@ that cannot be told, under --strict.";
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Run folders, the first one the reference
-    #[arg(required = true, num_args = 2.., value_name = "RUN")]
+    /// Run folders, the first one the reference; or the folder of one series of `stagemark ab`
+    #[arg(required = true, num_args = 1.., value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Compare at this stage [default: the runs' own stopping event]
     #[arg(long, value_name = "STAGE", value_parser = utf8())]

@@ -4,15 +4,17 @@
 //! arms ─┬─► event: one start and one stopping event for all, or a Refusal ─► the stages before it that all share
 //!       ├─► figures: at each of those stages, each figure of each run, and how it stands to the first arm's
 //!       └─► likeness: whether the runs were alike but for what was meant to differ
+//! series: whether a difference is more than chance, from pairs of runs taken by turns
 //! ```
 //!
 //! Pure: the same run folders give the same comparison. It never puts two numbers of different finish lines side by
 //! side, never says more of a bound than that it is one, and never averages: an arm of several runs has each run's
-//! figure. Whether a difference is more than chance is not said here; that takes pairs of runs.
+//! figure. Whether a difference is more than chance is for [`series`] to say; that takes pairs of runs.
 
 pub mod event;
 pub mod figures;
 pub mod likeness;
+pub mod series;
 
 use crate::account::StageTable;
 use crate::run::Run;

@@ -41,9 +41,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::artifact::Artifact;
 use crate::artifact::set::{Resolution, resolve};
-use crate::artifact::{Artifact, Format};
-use crate::event::text_of;
+use crate::event::{text_of, word_of};
 use destination::Kind;
 use place::Lying;
 use plan::Choice;
@@ -267,14 +267,9 @@ impl ArtifactOf {
     fn of(artifact: &Artifact) -> ArtifactOf {
         ArtifactOf {
             path: text_of(&artifact.path),
-            format: word(artifact.format),
+            format: word_of(&artifact.format),
             size_bytes: artifact.size,
             header_digest: artifact.header_digest.clone(),
         }
     }
-}
-
-/// A format as files name it.
-fn word(format: Format) -> String {
-    serde_json::to_value(format).ok().and_then(|value| Some(value.as_str()?.to_owned())).unwrap_or_default()
 }

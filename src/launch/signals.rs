@@ -55,6 +55,16 @@ pub fn release() {
     set_mask(startup::given().blocked);
 }
 
+/// Whether a signal that would have ended the command waits since [`hold`] (proc_pid_status(5), SigPnd and ShdPnd).
+pub fn waits() -> bool {
+    const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    pending
+        .filter_map(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .any(|set| ENDING.iter().any(|signal| Signals(set).contains(*signal as i32)))
+}
+
 fn all() -> SigSet {
     FORWARDED.into_iter().chain([Signal::SIGCHLD, Signal::SIGWINCH]).collect()
 }

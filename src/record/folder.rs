@@ -309,7 +309,8 @@ fn place_of(held: Option<&File>, path: &Path) -> PathBuf {
     by_descriptor.filter(|place| place.is_dir()).unwrap_or_else(|| path.to_owned())
 }
 
-fn refuse_what_is_there(path: &Path) -> Result<(), FolderError> {
+/// Refuses a folder that holds something.
+pub(crate) fn refuse_what_is_there(path: &Path) -> Result<(), FolderError> {
     match std::fs::read_dir(path) {
         Ok(mut entries) => match entries.next() {
             Some(_) => Err(FolderError::NotEmpty { path: path.to_owned() }),
@@ -323,7 +324,7 @@ fn refuse_what_is_there(path: &Path) -> Result<(), FolderError> {
 }
 
 /// Makes a folder that was not there, with a number behind its name if need be.
-fn create_fresh(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn create_fresh(path: &Path) -> io::Result<PathBuf> {
     for number in 1.. {
         let mut name = path.as_os_str().to_owned();
         if number > 1 {

@@ -36,5 +36,6 @@ mod surroundings;
 mod tell;
 
 pub use folder::FolderError;
+pub(crate) use folder::{create_fresh, refuse_what_is_there};
 pub use options::{Options, ProfileError, Then};
 pub use profile::profile;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::folder::FolderError;
 use super::profile::LEAST_DESCRIPTORS;
 use crate::ask::Secrets;
+use crate::cache::Wish;
 use crate::event::text_of;
 use crate::host::limit_behind;
 use crate::launch::StartError;
@@ -56,6 +57,8 @@ pub struct Options {
     pub workload: Option<Work>,
     /// `--repeat-response`: how often the first response's request is repeated.
     pub repeat_response: u64,
+    /// `--cache`: the condition that the artifacts are to be in at the start.
+    pub cache: Wish,
     /// How the kernel's records are taken. No option of the command line.
     pub stream: Choice,
     pub argv: Vec<OsString>,

@@ -4,6 +4,7 @@
 //! What is opened before the start, and why in this order:
 //!
 //! 1. The folder and the artifacts: wrong usage and unusable paths end it here, with nothing left behind.
+//!    With `--cache` the artifacts are evicted or read in here, and what was reached is looked at again.
 //! 2. The control channel: without it nothing could be supervised, and so its failure is ours. Descriptors are held in
 //!    reserve from here on.
 //! 3. What is in use on the devices, whose driver has had the time of 1 to wake.
@@ -36,6 +37,7 @@ use crate::artifact::set::{self, Resolution};
 use crate::artifact::{Artifact, Found};
 use crate::ask::Asking;
 use crate::ask::already::already;
+use crate::cache::{self, Wish};
 use crate::clock::{Clock, Mono, now_utc};
 use crate::event::{Pid, text_of};
 use crate::host::{self, Host, Mounts, limit_behind};
@@ -115,6 +117,12 @@ impl Prepared {
         warnings.extend(about_options);
         warnings.extend(super::blind::warning());
 
+        let made = Made::of(options, &artifacts);
+        if !options.quiet {
+            made.warnings.iter().for_each(|text| drop(writeln!(std::io::stderr(), "stagemark: {text}")));
+        }
+        warnings.extend(made.warnings);
+
         let mounts = Mounts::read(Path::new("/proc"));
         let mut residency = ResidencyProbe::new();
         let first = FIRST_LOOK / u32::try_from(artifacts.len().max(1)).unwrap_or(u32::MAX);
@@ -128,6 +136,14 @@ impl Prepared {
             })
             .collect();
 
+        let mut condition = Condition::at_start(&artifact_metas);
+        if let Some(asked) = made.asked {
+            // As it is now, and not as it was when it had been made: between the two something may have been read again.
+            condition.reached = Some(condition.artifacts.clone());
+            condition.asked = Some(asked);
+            condition.not_touched = made.not_touched;
+        }
+
         let matcher = Matcher::new(candidates);
         let stages = matcher.stages().clone();
         let meta = Meta {
@@ -140,7 +156,7 @@ impl Prepared {
             interval_ns: options.interval.as_nanos() as u64,
             environment: BTreeMap::new(),
             host: Host::default(),
-            condition: Condition::at_start(&artifact_metas),
+            condition,
             artifacts: artifact_metas,
             stages_digest: stages.digest(),
             stage_digests: stages.digests(),
@@ -151,6 +167,7 @@ impl Prepared {
             absent: Vec::new(),
             warnings,
             exit: None,
+            printed: Vec::new(),
             death: None,
             cost: None,
             peaks: PeaksMeta::of(CounterError::here(), options.reset_peaks),
@@ -162,6 +179,30 @@ impl Prepared {
             device_probe: Default::default(),
         };
         Ok(Prepared { folder, artifacts, mounts, residency, matcher, meta, surroundings })
+    }
+}
+
+/// The start condition that was asked for, as far as it was made.
+#[derive(Default)]
+struct Made {
+    asked: Option<String>,
+    warnings: Vec<String>,
+    not_touched: Vec<String>,
+}
+
+impl Made {
+    /// Makes it. A signal for the command that comes meanwhile ends that, and is the command's once it has started.
+    fn of(options: &Options, artifacts: &[Artifact]) -> Made {
+        let wish = options.cache;
+        if wish == Wish::AsIs {
+            return Made::default();
+        }
+        let outcomes =
+            cache::make(wish, artifacts, &mut cache::OnTerminal::unless(options.quiet), &launch::signals::waits);
+        let mut not_touched: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.elsewhere.clone()).collect();
+        not_touched.sort();
+        not_touched.dedup();
+        Made { asked: Some(wish.word().to_owned()), warnings: cache::warnings(wish, &outcomes), not_touched }
     }
 }
 
@@ -338,7 +379,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     if let Ok(ended) = &ended {
         exit_on_abort(ended.status());
     }
-    logs.into_iter().for_each(log::LogWatch::finish);
+    let printed: Vec<watch::Printed> = logs.into_iter().filter_map(log::LogWatch::finish).collect();
     notified.into_iter().for_each(notify::NotifyWatch::finish);
     asking.finish();
     recorded.into_iter().for_each(StreamWatch::finish);
@@ -346,6 +387,12 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         let what = Observed::Event(watch::lost(&format!("{} bytes of output", outputs.log_bytes_lost())));
         // The recorder may have failed; the command's end is told all the same.
         let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
+    } else {
+        // With a part missing no digest is of what was printed.
+        for printed in printed {
+            let what = Observed::Printed(printed);
+            let _ = sender.send(Seen { at: Mono::now(), uncertainty_ns: Some(0), what });
+        }
     }
     drop(sender);
     let mut recorded = recording.and_then(|thread| thread.join().map_err(|panic| cause_of(&*panic)));

@@ -494,6 +494,10 @@ impl Recorder {
                 }
                 Vec::new()
             }
+            Observed::Printed(printed) => {
+                self.meta.printed.push(printed);
+                Vec::new()
+            }
             Observed::Answer(row) => {
                 self.folder.iter_mut().for_each(|folder| folder.answer(row.clone()));
                 Vec::new()

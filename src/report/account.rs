@@ -19,16 +19,30 @@ const NAME: usize = 56;
 /// A fall of MemAvailable beyond the account that is worth a word.
 const UNEXPLAINED: u64 = 64 << 20;
 
-/// The account at the stopping event, or at the last stage reached before it at which the launch still held something:
-/// what is left when it is over says nothing of what it took.
+/// The stage whose account it is: the stopping event, or the last one reached before it at which the launch still held
+/// something: what is left when it is over says nothing of what it took.
+pub(super) fn row(table: &StageTable) -> Option<&StageRow> {
+    let last = table.last_stage_reached()?;
+    Some(table.reached().rev().filter(|row| row.at() <= last.at()).find(|row| is_alive(row)).unwrap_or(last))
+}
+
+fn is_alive(row: &StageRow) -> bool {
+    row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0)
+}
+
+/// Whether the account at a stage tells anything: every figure would say that a launch without artifacts holds nothing
+/// when it is over.
+pub(super) fn tells(run: &Run, row: &StageRow) -> bool {
+    !run.meta.artifacts.is_empty() || is_alive(row)
+}
+
+/// The account, in its parts and in words.
 pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
-    let Some(last) = table.last_stage_reached() else { return };
-    let alive = |row: &&StageRow| row.values.get(Metric::RssBytes).is_some_and(|rss| rss > 0);
-    let row = table.reached().rev().filter(|row| row.at() <= last.at()).find(alive).unwrap_or(last);
+    let (Some(last), Some(row)) = (table.last_stage_reached(), row(table)) else { return };
     let stage = plain(&row.outcome.stage);
     let has_artifacts = !run.meta.artifacts.is_empty();
-    if !has_artifacts && !alive(&row) {
-        // Every figure would say that a launch holds nothing when it is over.
+    if !tells(run, row) {
+        // Nothing is said.
     } else if row.host.total == Bounds::ABSENT {
         page.line(&format!("Host memory of the launch at {stage} is not known: parts of it are absent."));
     } else {
@@ -55,22 +69,26 @@ fn parts(page: &mut Page, stage: &str, account: &HostAccount, has_artifacts: boo
     let cells =
         |bounds: Bounds| [bounds.low, bounds.high].map(|bytes| bytes.map_or_else(|| ABSENT.to_owned(), units::bytes));
     line(&format!("host memory at {stage}"), ["at least".to_owned(), "at most".to_owned()]);
-    for part in Part::ALL {
-        let bounds = account.part(part);
-        // Few launches use huge pages, and without an artifact there is nothing that could be of one.
+    shown_parts(account, has_artifacts).for_each(|(name, bounds)| line(&format!("  {name}"), cells(bounds)));
+    line("  total", cells(account.total));
+    if let Some(swap) = account.swap.filter(|swap| *swap > 0) {
+        line("  swapped out, not in the total", cells(Bounds { low: Some(swap), high: Some(swap) }));
+    }
+}
+
+/// The parts with their names. Few launches use huge pages, and without an artifact there is nothing that could be of
+/// one: those are left out where they are none.
+pub(super) fn shown_parts(account: &HostAccount, has_artifacts: bool) -> impl Iterator<Item = (&'static str, Bounds)> {
+    let parts = Part::ALL.into_iter().map(|part| (part, account.part(part)));
+    let shown = move |(part, bounds): &(Part, Bounds)| {
         let may_be_none = match part {
             Part::HugePages => true,
             Part::Payload | Part::ArtifactOther => !has_artifacts,
             _ => false,
         };
-        if !may_be_none || bounds.high.is_some_and(|bytes| bytes > 0) {
-            line(&format!("  {}", name(part)), cells(bounds));
-        }
-    }
-    line("  total", cells(account.total));
-    if let Some(swap) = account.swap.filter(|swap| *swap > 0) {
-        line("  swapped out, not in the total", cells(Bounds { low: Some(swap), high: Some(swap) }));
-    }
+        !may_be_none || bounds.high.is_some_and(|bytes| bytes > 0)
+    };
+    parts.filter(shown).map(|(part, bounds)| (name(part), bounds))
 }
 
 fn name(part: Part) -> &'static str {
@@ -85,7 +103,7 @@ fn name(part: Part) -> &'static str {
     }
 }
 
-fn basis(account: &HostAccount) -> String {
+pub(super) fn basis(account: &HostAccount) -> String {
     let mut parts = account.basis.split("; ");
     let anonymous = match parts.next().unwrap_or_default() {
         "unshared" => "Anonymous memory is as counted: no two processes can share it",

@@ -1,7 +1,6 @@
 //! A death before its time, for a terminal: first on the page, since it is what the reader wants to know.
 
 use crate::account::host::{Bounds, account_at};
-use crate::clock::At;
 use crate::run::death::{Cause, Death, signal_name};
 use crate::run::{LoggedLine, Run};
 
@@ -24,8 +23,10 @@ pub(super) fn section(page: &mut Page, run: &Run) {
     if let Some(line) = held(run, death) {
         page.line(&line);
     }
-    if death.cause == Cause::Exit {
-        last_lines(page, run, death.at);
+    let lines = last_lines(run);
+    if !lines.is_empty() {
+        page.raw("Its last lines:");
+        lines.iter().for_each(|line| page.raw(&format!("  {}", elide(line, WIDTH - 2))));
     }
     page.blank();
 }
@@ -65,21 +66,18 @@ fn held(run: &Run, death: &Death) -> Option<String> {
     }
 }
 
-fn last_lines(page: &mut Page, run: &Run, until: At) {
+/// The last lines that a command printed which ended by itself before its time.
+pub(super) fn last_lines(run: &Run) -> Vec<String> {
+    let Some(until) = run.meta.death.as_ref().filter(|death| death.cause == Cause::Exit).map(|death| death.at) else {
+        return Vec::new();
+    };
     // Without a log of the output there is nothing to show.
-    let Ok(output) = run.output() else { return };
+    let Ok(output) = run.output() else { return Vec::new() };
     let heard = |logged: &&LoggedLine| {
         // What it printed last may be heard just after its end.
         logged.at.0 <= until.0.saturating_add(1_000_000_000) && !logged.line.bytes.trim_ascii().is_empty()
     };
     let mut lines: Vec<&LoggedLine> = output.iter().rev().filter(heard).take(LINES).collect();
-    if lines.is_empty() {
-        return;
-    }
     lines.reverse();
-    page.raw("Its last lines:");
-    for logged in lines {
-        let text = plain(&String::from_utf8_lossy(&logged.line.bytes));
-        page.raw(&format!("  {}", elide(&text, WIDTH - 2)));
-    }
+    lines.iter().map(|logged| plain(&String::from_utf8_lossy(&logged.line.bytes))).collect()
 }

@@ -36,7 +36,7 @@ enum Relation {
     More,
 }
 
-const USED: [Metric; 3] = [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes, Metric::DeviceRiseBytes];
+pub(super) const USED: [Metric; 3] = [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes, Metric::DeviceRiseBytes];
 
 /// What the devices' section says; nothing on a host without one.
 pub(super) fn section(page: &mut Page, run: &Run, table: &StageTable) {
@@ -119,7 +119,7 @@ fn basis(page: &mut Page, run: &Run, table: &StageTable) {
 }
 
 /// The figure that a run has of the launch: its share, or else the rise, or else what is in use.
-fn best(row: &StageRow) -> Option<(Metric, &'static str)> {
+pub(super) fn best(row: &StageRow) -> Option<(Metric, &'static str)> {
     let words = [
         (Metric::DeviceLaunchBytes, "the launch's device memory"),
         (Metric::DeviceRiseBytes, "the rise of device memory"),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::{csv, plot, tensors, terminal};
+use super::{csv, html, plot, tensors, terminal};
 use crate::account::StageTable;
 use crate::event::text_of;
 use crate::run::{self, Run};
@@ -26,7 +26,7 @@ pub fn load_with(folder: &Path, stages: Option<&OsStr>) -> anyhow::Result<(Run, 
     Ok((run, table))
 }
 
-/// Makes `stages.csv`, `timeline.svg` and `timeline.png` in the folder of a run; with `--faults` also `tensors.csv`,
+/// Makes `stages.csv`, `timeline.svg`, `timeline.png` and `report.html` in the folder of a run; with `--faults` also `tensors.csv`,
 /// `touched.svg` and `touched.png`.
 pub fn make(folder: &Path) -> anyhow::Result<()> {
     let (run, table) = load(folder)?;
@@ -38,16 +38,17 @@ pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()>
     let mut stages = Vec::new();
     csv::write(table, &mut stages)?;
     let (svg, png) = plot::svg_and_png(run, table)?;
-    let mut files = vec![(run::STAGES, stages), (run::TIMELINE_SVG, svg.into_bytes()), (run::TIMELINE_PNG, png)];
+    let mut files = vec![(run::STAGES, stages), (run::TIMELINE_PNG, png)];
+    let mut touched = None;
     if let Some(found) = &run.tensors {
         let mut rows = Vec::new();
         tensors::write(run, found, table, &mut rows)?;
-        files.extend([
-            (run::TENSORS, rows),
-            (run::TOUCHED_SVG, plot::touched::svg(run, found, table)?.into_bytes()),
-            (run::TOUCHED_PNG, plot::touched::png(run, found, table)?),
-        ]);
+        files.extend([(run::TENSORS, rows), (run::TOUCHED_PNG, plot::touched::png(run, found, table)?)]);
+        touched = Some(plot::touched::svg(run, found, table)?);
     }
+    let page = html::page(run, table, html::Pictures { timeline: &svg, touched: touched.as_deref() })?;
+    files.extend(touched.map(|svg| (run::TOUCHED_SVG, svg.into_bytes())));
+    files.extend([(run::TIMELINE_SVG, svg.into_bytes()), (run::REPORT_HTML, page.into_bytes())]);
     for (name, bytes) in files {
         let path = folder.join(name);
         run::replace(&path, &bytes).with_context(|| path.display().to_string())?;

@@ -13,6 +13,7 @@ mod faults;
 pub mod findings;
 pub mod folder;
 pub mod format;
+pub mod html;
 pub mod json;
 pub mod markdown;
 pub mod peak;

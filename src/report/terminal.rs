@@ -12,22 +12,22 @@ use crate::run::Run;
 use super::text::{columns, elide, padded, plain, wrap};
 use super::{account, death, device, eviction, faults, findings, repeats, units, words, work};
 
-pub(super) const WIDTH: usize = 80;
+pub(crate) const WIDTH: usize = 80;
 /// An uncertainty or an age that is worth a sentence.
 const WIDE_NS: u64 = 100_000_000;
 /// What stands for a value that is not known.
 pub(super) const ABSENT: &str = "–";
 
 /// A column after the stage's name: its head, its width, and the metrics that it shows, to say why one is absent.
-struct Column {
-    head: &'static str,
+pub(super) struct Column {
+    pub(super) head: &'static str,
     width: usize,
     metrics: &'static [Metric],
-    value: fn(&StageRow) -> Option<String>,
+    pub(super) value: fn(&StageRow) -> Option<String>,
 }
 
 /// The name takes what these leave: 18 of 80.
-const COLUMNS: [Column; 7] = [
+pub(super) const COLUMNS: [Column; 7] = [
     Column { head: "time (s)", width: 8, metrics: &[], value: |row| row.at().map(seconds) },
     Column {
         head: "mapped",
@@ -101,11 +101,7 @@ pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     if let Some(cost) = cost(run) {
         page.line(&cost);
     }
-    let said = run.meta.warnings.iter().map(|text| format!("warning: {}", plain(text)));
-    let lost = run.meta.losses.iter().map(|text| format!("lost: {}", plain(text)));
-    let torn = run.gaps.iter().map(|text| format!("not read: {}", plain(text)));
-    let wrong = table.problems.iter().map(|text| format!("contradiction: {}", plain(text)));
-    let notes: Vec<String> = said.chain(lost).chain(torn).chain(wrong).collect();
+    let notes = words::notes(run, table);
     if !notes.is_empty() {
         page.blank();
         notes.iter().for_each(|note| page.line(note));
@@ -117,45 +113,69 @@ pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     if run.tensors.is_some() {
         page.raw(&format!("touched   {}", plain(&folder.join("touched.svg").display().to_string())));
     }
-    page.text
+    page.text()
 }
 
-/// The text so far.
+/// The page so far.
 #[derive(Default)]
-pub(super) struct Page {
-    pub(super) text: String,
+pub(crate) struct Page {
+    parts: Vec<Written>,
+}
+
+enum Written {
+    /// A line as it is.
+    Raw(String),
+    /// A paragraph, not yet broken into lines, and by how many columns it is indented.
+    Paragraph(usize, String),
 }
 
 impl Page {
     /// A line as it is; the caller keeps it to [`WIDTH`].
-    pub(super) fn raw(&mut self, line: &str) {
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
+    pub(crate) fn raw(&mut self, line: &str) {
+        self.parts.push(Written::Raw(line.trim_end().to_owned()));
     }
 
     /// A paragraph, its further lines indented.
-    pub(super) fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         self.indented(0, text);
     }
 
     /// The same, all of it indented by so many columns.
-    pub(super) fn indented(&mut self, by: usize, text: &str) {
-        for (index, line) in wrap(text, WIDTH - 2 - by).into_iter().enumerate() {
-            let by = if index == 0 { by } else { by + 2 };
-            self.raw(&format!("{}{line}", " ".repeat(by)));
-        }
-    }
-
-    /// All of it.
-    pub(super) fn text(self) -> String {
-        self.text
+    pub(crate) fn indented(&mut self, by: usize, text: &str) {
+        self.parts.push(Written::Paragraph(by, text.to_owned()));
     }
 
     /// An empty line, unless the last one is.
-    pub(super) fn blank(&mut self) {
-        if !self.text.ends_with("\n\n") {
-            self.text.push('\n');
+    pub(crate) fn blank(&mut self) {
+        if !matches!(self.parts.last(), Some(Written::Raw(line)) if line.is_empty()) {
+            self.raw("");
         }
+    }
+
+    /// All of it, paragraphs broken.
+    pub(crate) fn text(self) -> String {
+        let mut text = String::new();
+        for part in self.parts {
+            match part {
+                Written::Raw(line) => text.push_str(&format!("{line}\n")),
+                Written::Paragraph(by, paragraph) => {
+                    for (index, line) in wrap(&paragraph, WIDTH - 2 - by).into_iter().enumerate() {
+                        let by = if index == 0 { by } else { by + 2 };
+                        text.push_str(&format!("{}\n", format!("{}{line}", " ".repeat(by)).trim_end()));
+                    }
+                }
+            }
+        }
+        text
+    }
+
+    /// Its paragraphs alone, for a report that has its own tables.
+    pub(super) fn paragraphs(self) -> Vec<String> {
+        let paragraph = |part| match part {
+            Written::Paragraph(_, text) => Some(text),
+            Written::Raw(_) => None,
+        };
+        self.parts.into_iter().filter_map(paragraph).collect()
     }
 }
 
@@ -209,7 +229,7 @@ fn table_of_stages(page: &mut Page, table: &StageTable) {
 }
 
 /// Times that may be much too late: a wide uncertainty in words, since the table has no column for it.
-fn uncertain_times(page: &mut Page, table: &StageTable) {
+pub(super) fn uncertain_times(page: &mut Page, table: &StageTable) {
     for row in table.reached() {
         let Some((_, uncertainty, _)) = row.outcome.mark else { continue };
         let stage = plain(&row.outcome.stage);
@@ -224,7 +244,7 @@ fn uncertain_times(page: &mut Page, table: &StageTable) {
 }
 
 /// Stages whose resident payload is in part from before the mark: what has come in since is not in it.
-fn stale_residency(page: &mut Page, table: &StageTable) {
+pub(super) fn stale_residency(page: &mut Page, table: &StageTable) {
     for row in table.reached() {
         let (Some(sampled), Some(at), Some(stale)) =
             (row.sampled, row.at(), row.values.get(Metric::ResidentStaleNs).map(|ns| ns as i64))
@@ -242,7 +262,7 @@ fn stale_residency(page: &mut Page, table: &StageTable) {
 }
 
 /// Why cells of the table are absent: each reason once, with the columns that it is for.
-fn absences(page: &mut Page, run: &Run, table: &StageTable) {
+pub(super) fn absences(page: &mut Page, run: &Run, table: &StageTable) {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for column in &COLUMNS {
         for row in table.reached().filter(|row| (column.value)(row).is_none()) {
@@ -268,7 +288,7 @@ fn absences(page: &mut Page, run: &Run, table: &StageTable) {
     }
 }
 
-fn exit(run: &Run) -> String {
+pub(super) fn exit(run: &Run) -> String {
     match &run.meta.exit {
         None => "exit: not recorded; the command was still running, or the profiler was killed".to_owned(),
         Some(exit) => {
@@ -283,7 +303,7 @@ fn exit(run: &Run) -> String {
     }
 }
 
-fn cost(run: &Run) -> Option<String> {
+pub(super) fn cost(run: &Run) -> Option<String> {
     let cost = run.meta.cost.as_ref()?;
     let interval = match cost.interval_ns {
         same if same == run.meta.interval_ns => units::duration(same),
@@ -325,7 +345,7 @@ mod tests {
         table.rows[0].outcome.begin = begin;
         let mut page = Page::default();
         table_of_stages(&mut page, &table);
-        page.text.lines().take_while(|line| !line.starts_with("first_response:")).map(str::to_owned).collect()
+        page.text().lines().take_while(|line| !line.starts_with("first_response:")).map(str::to_owned).collect()
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::account::{StageRow, StageTable};
 use crate::metric::Metric;
 use crate::run::Run;
+use crate::run::meta::wished;
 use crate::stage::Status;
 
 use super::text::plain;
@@ -83,6 +84,9 @@ pub fn condition(run: &Run) -> String {
     let known = !condition.artifacts.is_empty();
     let mut parts =
         vec![format!("start: {}", if known { plain(&condition.artifacts) } else { "condition unverified".to_owned() })];
+    if let Some(asked) = condition.asked.as_ref().filter(|asked| condition.reached.as_deref() != wished(asked)) {
+        parts.push(format!("not the {} that was asked for", plain(asked)));
+    }
     let artifacts = &run.meta.artifacts;
     let residents: Option<u64> = artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum();
     let payloads: Option<u64> = artifacts.iter().map(|artifact| artifact.payload_bytes).sum();
@@ -150,4 +154,13 @@ pub fn missing(table: &StageTable) -> Vec<String> {
         }
     }
     said.into_iter().map(|(why, stages)| format!("{}: {why}", stages.join(", "))).collect()
+}
+
+/// Warnings, what was lost or could not be read, and contradictions.
+pub fn notes(run: &Run, table: &StageTable) -> Vec<String> {
+    let said = run.meta.warnings.iter().map(|text| format!("warning: {}", plain(text)));
+    let lost = run.meta.losses.iter().map(|text| format!("lost: {}", plain(text)));
+    let torn = run.gaps.iter().map(|text| format!("not read: {}", plain(text)));
+    let wrong = table.problems.iter().map(|text| format!("contradiction: {}", plain(text)));
+    said.chain(lost).chain(torn).chain(wrong).collect()
 }

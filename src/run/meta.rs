@@ -18,6 +18,7 @@ use crate::metric::Metric;
 use crate::probe::device::{Device, DeviceProbeMeta};
 use crate::probe::residency::Trust;
 use crate::stage::StageFile;
+use crate::watch::Printed;
 
 /// The version of the run folder's form. A reader refuses a larger one.
 pub const SCHEMA: u32 = 1;
@@ -62,6 +63,9 @@ pub struct Meta {
     pub warnings: Vec<String>,
     /// `None` while the command runs, and for a run whose profiler was killed.
     pub exit: Option<Exit>,
+    /// What was printed, as digests: of the streams that went through the profiler and were seen whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub printed: Vec<Printed>,
     /// A death before its time, and its likely cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub death: Option<Death>,
@@ -127,6 +131,15 @@ pub struct ArtifactMeta {
 pub struct Condition {
     /// `artifact-cold` (under 1% of the payload resident), `partial`, `artifact-warm` (over 99%), `unverified`.
     pub artifacts: String,
+    /// The condition that was asked for (`--cache`): `cold`, `warm`. Absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+    /// The condition that was reached, where one was asked for: a word as `artifacts` has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<String>,
+    /// Where one was asked for: other caches that may hold the artifacts' bytes, which nobody touched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_touched: Vec<String>,
     /// Retained application state: path → bytes, for the stage file's `state` entries that exist.
     pub state: BTreeMap<String, u64>,
     /// /proc/pressure: resource → its `some`/`full` lines.
@@ -245,24 +258,47 @@ impl Condition {
     /// The condition before the exec, of these artifacts.
     pub fn at_start(artifacts: &[ArtifactMeta]) -> Condition {
         let ConditionNow { pressure, load, memory_available_bytes } = host::condition_now(&Roots::default());
-        let artifacts = residency_word(artifacts).to_owned();
-        Condition { artifacts, state: BTreeMap::new(), pressure, load, memory_available_bytes }
+        let payload = artifacts.iter().map(|artifact| artifact.payload_bytes).sum();
+        let resident = artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum();
+        Condition {
+            artifacts: residency_word(payload, resident).to_owned(),
+            asked: None,
+            reached: None,
+            not_touched: Vec::new(),
+            state: BTreeMap::new(),
+            pressure,
+            load,
+            memory_available_bytes,
+        }
+    }
+}
+
+/// The words for how much of the artifacts is resident.
+pub const COLD: &str = "artifact-cold";
+pub const WARM: &str = "artifact-warm";
+pub const PARTIAL: &str = "partial";
+pub const UNVERIFIED: &str = "unverified";
+
+/// The condition that a word of `--cache` asks for; `None` of one that asks for nothing.
+pub fn wished(asked: &str) -> Option<&'static str> {
+    match asked {
+        "cold" => Some(COLD),
+        "warm" => Some(WARM),
+        _ => None,
     }
 }
 
 /// Under 1% of the payload resident is cold, over 99% warm; what is not known of every artifact is not called either.
-fn residency_word(artifacts: &[ArtifactMeta]) -> &'static str {
-    let payload: Option<u64> = artifacts.iter().map(|artifact| artifact.payload_bytes).sum();
-    let resident: Option<u64> = artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum();
+pub fn residency_word(payload: Option<u64>, resident: Option<u64>) -> &'static str {
     match (payload, resident) {
         (Some(payload), Some(resident)) if payload > 0 => {
             let percent = |share: u128| u128::from(payload) * share / 100;
             match u128::from(resident) {
-                resident if resident <= percent(1) => "artifact-cold",
-                resident if resident >= percent(99) => "artifact-warm",
-                _ => "partial",
+                resident if resident <= percent(1) => COLD,
+                resident if resident >= percent(99) => WARM,
+                _ => PARTIAL,
             }
         }
-        _ => "unverified",
+        _ => UNVERIFIED,
     }
 }

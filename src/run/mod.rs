@@ -34,6 +34,7 @@ pub const OUTPUT: &str = "output.log";
 pub const STAGES: &str = "stages.csv";
 pub const TIMELINE_SVG: &str = "timeline.svg";
 pub const TIMELINE_PNG: &str = "timeline.png";
+pub const REPORT_HTML: &str = "report.html";
 pub const RESPONSES: &str = "responses.csv";
 pub const TENSORS: &str = "tensors.csv";
 pub const TOUCHED_SVG: &str = "touched.svg";

@@ -258,8 +258,7 @@ impl StageFile {
         // What some editors put before the first line.
         let text = reader.text.strip_prefix('\u{feff}').unwrap_or(reader.text);
         reader.text = text;
-        let table = DeTable::parse(text)
-            .map_err(|error| reader.error(error.span().unwrap_or_default(), error.message().to_string()))?;
+        let table = reader.document()?;
         let read = reader.stage_file(&table);
         let mut problems = reader.problems.into_inner();
         match read {
@@ -301,21 +300,12 @@ impl StageFile {
                 names.join(", ")
             );
         }
-        let mut bytes = Vec::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
-            .with_context(|| format!("{option}{shown}"))?;
-        if bytes.len() as u64 > LARGEST_FILE {
-            anyhow::bail!("{option}{shown}: larger than a stage file may be ({LARGEST_FILE} bytes)");
-        }
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(StageFile::read(Reader { files, ..Reader::new(text, &shown) })?),
-            Err(error) => {
-                let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-                let wrong = "not UTF-8 from here on; a stage file is TOML";
-                Err(StageErrors::from(Reader::new(good, &shown).error(good.len()..good.len(), wrong)).into())
-            }
-        }
+        let read = read_text(path, &format!("{option}{shown}"), &shown, "a stage file");
+        let text = read.map_err(|error| match error.downcast::<StageError>() {
+            Ok(error) => StageErrors::from(error).into(),
+            Err(error) => error,
+        })?;
+        Ok(StageFile::read(Reader { files, ..Reader::new(&text, &shown) })?)
     }
 
     /// Every embedded file, `generic` last.
@@ -457,6 +447,30 @@ impl StageFile {
     }
 }
 
+/// The text of a file, of at most a mebibyte; errors about the file begin with `told`, those about a place in it with
+/// `origin`, and call it `what`.
+///
+/// # Errors
+/// It cannot be read, is no file, is too large or not UTF-8.
+pub(crate) fn read_text(path: &Path, told: &str, origin: &str, what: &str) -> anyhow::Result<String> {
+    // Asked before the open, which would wait for the writer of a FIFO.
+    let metadata = std::fs::metadata(path).with_context(|| told.to_owned())?;
+    anyhow::ensure!(metadata.is_file(), "{told}: not a file");
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
+        .with_context(|| told.to_owned())?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        anyhow::bail!("{told}: larger than {what} may be ({LARGEST_FILE} bytes)");
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good_to = error.utf8_error().valid_up_to();
+        let good = std::str::from_utf8(&error.as_bytes()[..good_to]).unwrap_or_default();
+        let problem = format!("not UTF-8 from here on; {what} is TOML");
+        Reader::new(good, origin).error(good.len()..good.len(), problem).into()
+    })
+}
+
 /// The one-off stages of a command line, each of which has a name of its own.
 ///
 /// # Errors
@@ -484,7 +498,7 @@ fn one_off_origin(text: &str) -> String {
 }
 
 /// The text being read, for errors that say where.
-struct Reader<'t> {
+pub(crate) struct Reader<'t> {
     text: &'t str,
     origin: &'t str,
     /// It is one of the program's own.
@@ -497,16 +511,22 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn new(text: &'t str, origin: &'t str) -> Reader<'t> {
+    pub(crate) fn new(text: &'t str, origin: &'t str) -> Reader<'t> {
         let vars = Some(BTreeMap::new());
         Reader { text, origin, is_bundled: false, files: Files::Leave, vars, problems: RefCell::default() }
+    }
+
+    /// The whole text as a table.
+    pub(crate) fn document(&self) -> Result<Spanned<DeTable<'t>>, StageError> {
+        let wrong = |error: toml::de::Error| self.error(error.span().unwrap_or_default(), error.message().to_string());
+        DeTable::parse(self.text).map_err(wrong)
     }
 }
 
 type Fields<'a> = BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>;
 
 impl Reader<'_> {
-    fn error(&self, span: Range<usize>, problem: impl Into<String>) -> StageError {
+    pub(crate) fn error(&self, span: Range<usize>, problem: impl Into<String>) -> StageError {
         let mut end = span.start.min(self.text.len());
         while !self.text.is_char_boundary(end) {
             end -= 1;
@@ -562,7 +582,7 @@ impl Reader<'_> {
         self.error(value.span(), format!("`{what}`: expected {expected}, found {found}"))
     }
 
-    fn table<'a>(&self, value: &'a Spanned<DeValue<'a>>, what: &str) -> Result<&'a DeTable<'a>, StageError> {
+    pub(crate) fn table<'a>(&self, value: &'a Spanned<DeValue<'a>>, what: &str) -> Result<&'a DeTable<'a>, StageError> {
         value.get_ref().as_table().ok_or_else(|| self.wrong(value, what, "a table"))
     }
 
@@ -586,13 +606,13 @@ impl Reader<'_> {
         if self.is_bundled { Ok(Pattern::known(text)) } else { Pattern::new(text) }
     }
 
-    fn whole(&self, value: &Spanned<DeValue>, what: &str) -> Result<i64, StageError> {
+    pub(crate) fn whole(&self, value: &Spanned<DeValue>, what: &str) -> Result<i64, StageError> {
         let number = value.get_ref().as_integer().ok_or_else(|| self.wrong(value, what, "a whole number"))?;
         i64::from_str_radix(&number.as_str().replace('_', ""), number.radix())
             .map_err(|_| self.error(value.span(), format!("`{what}`: number out of range")))
     }
 
-    fn name(&self, name: &str, span: Range<usize>) -> Result<String, StageError> {
+    pub(crate) fn name(&self, name: &str, span: Range<usize>) -> Result<String, StageError> {
         if is_stage_name(name) {
             return Ok(name.to_string());
         }

@@ -9,17 +9,19 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use sha2::{Digest, Sha256};
 
 use super::ending::Ending;
-use super::{Budget, Line, LineEnd, Observed, QueuedLine, Seen, TICK_MS, TICK_NS, name_of, unseen};
+use super::{Budget, Line, LineEnd, Observed, Printed, QueuedLine, Seen, TICK_MS, TICK_NS, name_of, unseen};
+use crate::artifact::hexadecimal;
 use crate::clock::Mono;
 use crate::event::{Stream, What};
 use crate::launch::{LogSource, Upstream};
@@ -50,6 +52,7 @@ const LONGEST_FINISH: Duration = Duration::from_secs(2);
 /// eventfd(2), inotify(7) or the thread could not be had.
 pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatch> {
     let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
+    let all = Arc::new(Mutex::new(None));
     let start = |stream: Stream, run: Box<dyn FnOnce(&mut Follower) + Send>| {
         let mut follower = Follower {
             stream,
@@ -61,6 +64,9 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
             told_lost: None,
             deaf: false,
             silent: true,
+            printed: Sha256::new(),
+            printed_bytes: 0,
+            all: Arc::clone(&all),
         };
         std::thread::Builder::new().name(format!("log {stream:?}").to_lowercase()).spawn(move || run(&mut follower))
     };
@@ -86,7 +92,7 @@ pub fn watch(source: LogSource, sender: Sender<Seen>) -> std::io::Result<LogWatc
             None
         }
     };
-    Ok(LogWatch(Ending::of(stop, thread)))
+    Ok(LogWatch { ending: Ending::of(stop, thread), all })
 }
 
 /// Tells when a file is written to. Without it (inotify watches are limited per user, and a network filesystem's other
@@ -99,13 +105,19 @@ fn changes_of(file: &File) -> nix::Result<Inotify> {
 }
 
 /// A log watcher's thread.
-pub struct LogWatch(Ending);
+pub struct LogWatch {
+    ending: Ending,
+    all: Arc<Mutex<Option<Printed>>>,
+}
 
 impl LogWatch {
     /// Reads what is there now to its end, then ends the thread: for after the command's exit. What others still write
     /// to the stream meanwhile is read for 2 s at most.
-    pub fn finish(self) {
-        self.0.finish();
+    ///
+    /// What came through a pipe has a digest, where it was read to its end; of a file nobody knows what is the launch's.
+    pub fn finish(self) -> Option<Printed> {
+        self.ending.finish();
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -133,6 +145,11 @@ struct Follower {
     deaf: bool,
     /// Nothing was printed yet.
     silent: bool,
+    /// Of every byte of a pipe.
+    printed: Sha256,
+    printed_bytes: u64,
+    /// Where the digest is given once a pipe was read to its end.
+    all: Arc<Mutex<Option<Printed>>>,
 }
 
 impl Follower {
@@ -171,16 +188,19 @@ impl Follower {
                 Waited::Again => {}
                 Waited::Ready => {
                     if !self.read_pipe(&mut pipe, &mut buffer, empty) {
+                        self.read_all();
                         break;
                     }
                     most_ms = 1;
                 }
                 Waited::Stop => {
                     let deadline = Instant::now() + LONGEST_FINISH;
-                    while is_readable(&pipe) && Instant::now() < deadline {
-                        if !self.read_pipe(&mut pipe, &mut buffer, empty) {
-                            break;
-                        }
+                    let mut ended = false;
+                    while !ended && is_readable(&pipe) && Instant::now() < deadline {
+                        ended = !self.read_pipe(&mut pipe, &mut buffer, empty);
+                    }
+                    if ended || emptied(&pipe, upstream).is_some() {
+                        self.read_all();
                     }
                     break;
                 }
@@ -193,11 +213,20 @@ impl Follower {
         self.over(empty);
     }
 
+    /// A pipe was read to its end.
+    fn read_all(&self) {
+        let sha256 = hexadecimal(&self.printed.clone().finalize());
+        let printed = Printed { stream: self.stream, bytes: self.printed_bytes, sha256 };
+        *self.all.lock().unwrap_or_else(PoisonError::into_inner) = Some(printed);
+    }
+
     /// Reads once; false at the end of the stream.
     fn read_pipe(&mut self, pipe: &mut File, buffer: &mut [u8], empty: Option<Mono>) -> bool {
         match pipe.read(buffer) {
             Ok(0) => false,
             Ok(length) => {
+                self.printed.update(&buffer[..length]);
+                self.printed_bytes += length as u64;
                 self.take(&buffer[..length], empty, false);
                 true
             }

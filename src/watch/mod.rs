@@ -19,6 +19,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::Mono;
 use crate::event::{Stream, What};
 
@@ -65,12 +67,23 @@ pub enum Observed {
         part: usize,
         text: String,
     },
+    /// All that was printed to a stream, as a digest.
+    Printed(Printed),
     /// How one of many requests went: a row of `responses.csv`.
     Answer(Vec<String>),
     /// A mapping was recorded for which a stage may wait: there is something to take.
     Recorded,
     /// Somebody waits until everything before this was heard, and the sample at its mark taken: dropping it tells them.
     Barrier(OwnedFd),
+}
+
+/// What was printed to a stream from its beginning to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Printed {
+    pub stream: Stream,
+    pub bytes: u64,
+    /// Of the bytes as they were, in hexadecimal.
+    pub sha256: String,
 }
 
 /// A piece of output between two line ends (`\n` or `\r`), or as much of a long line as is kept.

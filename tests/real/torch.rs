@@ -232,6 +232,46 @@ fn a_loader_that_fails_fails_as_it_does_alone() {
     assert_eq!(launch.run.json()["exit"]["signal"], 9);
 }
 
+/// One that maps against one that never does: refused at the mapping, judged where both come.
+#[test]
+#[ignore = "needs tests/real/install.sh"]
+fn a_mapped_module_and_a_read_one_are_judged_at_the_events_that_they_share() {
+    let checkpoint = checkpoint("model.pt");
+    let scratch = tempfile::tempdir().unwrap();
+    let arm = |name: &str, driver: &str| {
+        let driver = here().join("loaders").join(driver);
+        format!("{name}='{}' '{}' '{}'", python("torch").display(), driver.display(), checkpoint.display())
+    };
+    let mut ab = Command::new(env!("CARGO_BIN_EXE_stagemark"));
+    ab.current_dir(scratch.path()).args(["ab", "--out", "series", "--runs", "3", "--cache", "cold", "--json"]);
+    ab.arg("--stages").arg(here().join("stages.toml")).arg("--artifact").arg(&checkpoint);
+    ab.args(["--vary", "argv", "--vary", "source", "--then", "keep"]);
+    ab.arg("--arm").arg(arm("assign", "torch_assign.py")).arg("--arm").arg(arm("heap", "torch_heap.py"));
+    let output = crate::support::output_of(&mut ab);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["event"]["stage"], "first_response");
+    // Of each arm, what its runs have at a stage.
+    let at = |stage: &str, metric: &str, arm: usize| -> Vec<u64> {
+        let stages = answer["stages"].as_array().unwrap();
+        let figures = &stages.iter().find(|of| of["stage"] == stage).unwrap()["figures"];
+        let figure = figures.as_array().unwrap().iter().find(|of| of["metric"] == metric).unwrap();
+        figure["arms"][arm]["runs"].as_array().unwrap().iter().map(|run| run["value"].as_u64().unwrap()).collect()
+    };
+    let resident = |stage: &str, arm: usize| at(stage, "resident_payload_bytes", arm);
+    assert!(resident("module_populated", 0).into_iter().all(is_almost_nothing), "the mapped one's lead");
+    assert!(resident("module_populated", 1).into_iter().all(is_resident));
+    // It is gone when both have answered.
+    assert!((0..2).flat_map(|arm| resident("first_response", arm)).all(is_resident));
+    let time = answer["series"]["pairs"].as_array().unwrap().iter().find(|of| of["metric"] == "t_ns").unwrap();
+    assert_eq!(time["against"][0]["is_verdict"], true);
+    let mut at_mapping = Command::new(env!("CARGO_BIN_EXE_stagemark"));
+    at_mapping.current_dir(scratch.path()).args(["compare", "series", "--at", "mapping_available"]);
+    let refused = crate::support::output_of(&mut at_mapping);
+    assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stdout));
+    assert!(text(&refused.stderr).contains("heap"), "{}", text(&refused.stderr));
+}
+
 /// Programs that say nothing of their stages, by the bundled files for them.
 #[test]
 #[ignore = "needs tests/real/install.sh"]

@@ -569,7 +569,7 @@ fn the_exit_status_says_what_came_of_it() {
         (&["mmap", "killed"], 3, "first_response was not reached by B"),
         (&["mmap", "newer"], 3, "newer: run.json is of schema 99"),
         (&["mmap", "nowhere"], 2, "nowhere: not a run folder"),
-        (&["mmap"], 2, "2 values required"),
+        (&["mmap"], 2, "one run has nothing to be compared with"),
         (&["mmap", "read", "--vary", "comit"], 2, "did you mean `commit`?"),
         (&["mmap", "read", "--out", "mmap"], 2, "is the folder of a run"),
     ] {

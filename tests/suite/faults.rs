@@ -353,7 +353,7 @@ fn a_killed_run_keeps_its_samples() {
 
 /// A recorded run with samples made up by a rule: the first tensor by one process in order, the second by another from
 /// its end down, the third not at all.
-fn made_up() -> (Run, stagemark::account::StageTable) {
+pub fn made_up() -> (Run, stagemark::account::StageTable) {
     let (mut run, table) = reports::load("lazy");
     let size = run.meta.artifacts[0].size_bytes;
     let each = size / 3;

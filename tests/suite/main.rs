@@ -1,7 +1,10 @@
 //! The integration tests: one binary, a module a room. They drive the `stagemark` program as its users do.
 #![allow(clippy::unwrap_used)]
 
+mod ab;
 mod artifacts;
+mod budget;
+mod cache;
 mod cli;
 mod compare;
 mod conditions;
@@ -16,6 +19,7 @@ mod findings;
 mod folder;
 mod formats;
 mod host;
+mod html;
 mod launch;
 mod live;
 mod loader;

@@ -64,7 +64,16 @@ fn a_run_leaves_a_folder_that_says_what_happened() {
     // Its stages wait to be looked at: else it may be over before any look on a busy machine.
     let (output, run) = bench.run(&[], &bench.loader(&["--mode", "mmap-lazy", "--notify"]));
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for name in ["run.json", "samples.csv", "detail.csv", "events.csv", "output.log", "stages.csv", "timeline.svg"] {
+    for name in [
+        "run.json",
+        "samples.csv",
+        "detail.csv",
+        "events.csv",
+        "output.log",
+        "stages.csv",
+        "timeline.svg",
+        "report.html",
+    ] {
         assert!(!run.bytes(name).is_empty(), "{name} is empty");
     }
     assert!(run.bytes("timeline.png").starts_with(b"\x89PNG"));
@@ -115,7 +124,7 @@ fn the_profiler_accounts_for_itself() {
 fn the_same_reports_come_again_byte_for_byte() {
     let bench = Bench::new(16 * MIB);
     let (_, run) = bench.run(&["--quiet"], &bench.loader(&["--mode", "mmap-populate"]));
-    let names = ["stages.csv", "timeline.svg", "timeline.png"];
+    let names = ["stages.csv", "timeline.svg", "timeline.png", "report.html"];
     let before = names.map(|name| run.bytes(name));
     names.iter().for_each(|name| std::fs::remove_file(run.path.join(name)).unwrap());
     let again = stagemark().arg("report").arg(&run.path).output().unwrap();
@@ -239,7 +248,7 @@ fn a_folder_that_is_moved_away_while_the_command_runs_is_written_to_the_end() {
     assert_eq!(std::fs::read_dir(&trap).unwrap().count(), 0, "{said}");
     let run = RunFolder::at(bench.path("moved"));
     assert_eq!(run.json()["exit"]["code"], 0);
-    for name in ["stages.csv", "timeline.svg", "timeline.png"] {
+    for name in ["stages.csv", "timeline.svg", "timeline.png", "report.html"] {
         assert!(bench.path("moved").join(name).is_file(), "{name}: {said}");
     }
     assert!(said.contains("the run folder was moved while the command ran"), "{said}");

@@ -98,7 +98,7 @@ fn event(page: &mut Page, comparison: &Comparison) {
 }
 
 /// The name of a figure for people.
-fn name(of: Quantity) -> String {
+pub fn name(of: Quantity) -> String {
     use Metric::*;
     let name = match of {
         Quantity::Host => "host memory",

@@ -35,7 +35,7 @@ pub fn text(record: &Record) -> String {
         page.blank();
         warnings.iter().for_each(|warning| page.line(warning));
     }
-    page.text
+    page.text()
 }
 
 fn head(page: &mut Page, record: &Record) {

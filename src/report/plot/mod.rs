@@ -14,7 +14,7 @@ mod marks;
 mod panels;
 mod scale;
 mod scene;
-mod series;
+pub(super) mod series;
 mod smooth;
 #[cfg(test)]
 mod tests;
@@ -71,7 +71,7 @@ fn both(scene: &Scene) -> anyhow::Result<(String, Vec<u8>)> {
 }
 
 /// What of the run is shown: all of it, but for a steady state that would squeeze the way to it.
-fn view(run: &Run, table: &StageTable) -> (At, At, At) {
+pub(super) fn view(run: &Run, table: &StageTable) -> (At, At, At) {
     // The end is what a steady state ends in, unless the account goes that far.
     let tells = |row: &&StageRow| {
         let stopping = table.stopping_event.as_ref() == Some(&row.outcome.stage);
@@ -239,7 +239,7 @@ fn mark_labels(scene: &mut Scene, marks: &[marks::Mark], placement: &Placement, 
     }
 }
 
-fn title(run: &Run) -> String {
+pub(super) fn title(run: &Run) -> String {
     let command: Vec<String> = run.meta.argv.iter().map(|argument| plain(&one_line(argument))).collect();
     // The program's path tells little; its name is enough.
     let program = command.first().map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
@@ -250,7 +250,7 @@ fn title(run: &Run) -> String {
 }
 
 /// An argument as it stands in `run.json`, its line ends and tabs as spaces: scripts are given as arguments too.
-fn one_line(argument: &str) -> String {
+pub(super) fn one_line(argument: &str) -> String {
     let mut line = String::new();
     let mut rest = argument;
     while let Some(at) = rest.find('\\') {
@@ -307,17 +307,17 @@ fn footnotes(run: &Run, table: &StageTable, shown: At, end: At, room: i32) -> Ve
 }
 
 /// The least interval over which a rate is taken.
-fn least_interval(run: &Run) -> i64 {
+pub(super) fn least_interval(run: &Run) -> i64 {
     let tick = run.meta.cost.as_ref().map_or(run.meta.interval_ns, |cost| cost.interval_ns.min(run.meta.interval_ns));
     i64::try_from(tick / 2).unwrap_or(i64::MAX).max(1)
 }
 
-/// Why a metric has no value anywhere in a run.
-fn never(shown: &Shown, metric: Metric) -> Option<String> {
-    if shown.samples.iter().any(|sample| sample.values.get(metric).is_some()) {
+/// Why a metric has no value anywhere in a run, whose samples these are.
+pub(super) fn never(run: &Run, samples: &[Sample], metric: Metric) -> Option<String> {
+    if samples.iter().any(|sample| sample.values.get(metric).is_some()) {
         return None;
     }
-    let Some(last) = shown.samples.last() else { return Some("the run has no samples".to_owned()) };
-    let reason = crate::account::reason_of_absence(shown.run, metric, last.t);
+    let Some(last) = samples.last() else { return Some("the run has no samples".to_owned()) };
+    let reason = crate::account::reason_of_absence(run, metric, last.t);
     Some(reason.map_or_else(|| "no reason recorded".to_owned(), plain))
 }

@@ -624,7 +624,7 @@ pub fn draw_legend(scene: &mut Scene, (left, baseline): Point, signs: Vec<(Sign,
 /// Says in the panel what it has no values of, and why.
 fn absent(scene: &mut Scene, notes: &mut Vec<Text>, shown: &Shown, panel: Panel, names: &[(Metric, &str)]) {
     let missing: Vec<(&str, String)> =
-        names.iter().filter_map(|(metric, name)| Some((*name, never(shown, *metric)?))).collect();
+        names.iter().filter_map(|(metric, name)| Some((*name, never(shown.run, &shown.samples, *metric)?))).collect();
     // Several that are missing for one reason are said at once.
     let mut lines: Vec<(Vec<&str>, String)> = Vec::new();
     for (name, reason) in missing {
@@ -655,7 +655,7 @@ fn absent(scene: &mut Scene, notes: &mut Vec<Text>, shown: &Shown, panel: Panel,
 
 /// Says why there is no rate though there are values.
 fn too_few(notes: &mut Vec<Text>, shown: &Shown, panel: Panel, metric: Metric, nothing: bool) {
-    if nothing && never(shown, metric).is_none() {
+    if nothing && never(shown.run, &shown.samples, metric).is_none() {
         let at = ((super::LEFT + super::RIGHT) / 2, (panel.top + panel.bottom) / 2 + KEY_EM / 3);
         let text = "too few samples for a rate".to_owned();
         notes.push(Text { at, side: Side::Middle, em: KEY_EM, colour: Palette::GREY, text });

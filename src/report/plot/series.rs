@@ -23,25 +23,35 @@ const DRAWN: [Metric; 13] = [
     Metric::ReadBytes,
 ];
 
-/// Far fewer samples that look the same: of each column of pixels the first and the last, those with the smallest and
-/// the largest value of each figure that is drawn, and those where a figure begins or ceases to be known. A rate is
-/// then at least one over a column.
+/// Figures that are known in some samples only, between two answers of a driver: that is no gap.
+const NOW_AND_THEN: [Metric; 2] = [Metric::DeviceUsedBytes, Metric::DeviceLaunchBytes];
+
+/// So many beginnings and ends of a figure's being known are kept in a column.
+const FLIPS: usize = 16;
+
+/// Far fewer samples that look the same, thinned to columns of pixels. A rate is then at least one over a column.
 pub fn thin(samples: &[Sample], x: impl Fn(i64) -> i32) -> Vec<Sample> {
+    kept(samples, |index| x(samples[index].t.0)).into_iter().map(|index| samples[index].clone()).collect()
+}
+
+/// The indices of far fewer samples that look the same, in order: of each column the first and the last, those with the
+/// smallest and the largest value of each figure that is drawn, and those where a figure begins or ceases to be known.
+pub fn kept(samples: &[Sample], column_of: impl Fn(usize) -> i32) -> Vec<usize> {
     let mut kept: Vec<usize> = Vec::new();
     let mut begin = 0;
     while begin < samples.len() {
-        let column = x(samples[begin].t.0);
-        // At least one: a file can hold samples out of order.
-        let end = begin + samples[begin..].partition_point(|sample| x(sample.t.0) <= column).max(1);
+        let column = column_of(begin);
+        // A file can hold samples out of order: those belong to the column that they stand in.
+        let end = (begin + 1..samples.len()).find(|&index| column_of(index) > column).unwrap_or(samples.len());
         kept.extend([begin, end - 1]);
         let mut smallest = [(u64::MAX, begin); DRAWN.len()];
         let mut largest = [(0, begin); DRAWN.len()];
-        let mut before = None;
+        let (mut before, mut flips) = (None, 0);
         for (index, sample) in samples.iter().enumerate().take(end).skip(begin) {
             let mut known = 0u32;
             for (place, metric) in DRAWN.into_iter().enumerate() {
                 let Some(value) = sample.values.get(metric) else { continue };
-                known |= 1 << place;
+                known |= u32::from(!NOW_AND_THEN.contains(&metric)) << place;
                 if value < smallest[place].0 {
                     smallest[place] = (value, index);
                 }
@@ -49,8 +59,9 @@ pub fn thin(samples: &[Sample], x: impl Fn(i64) -> i32) -> Vec<Sample> {
                     largest[place] = (value, index);
                 }
             }
-            if before.is_some_and(|before| before != known) {
+            if flips < FLIPS && before.is_some_and(|before| before != known) {
                 kept.extend([index - 1, index]);
+                flips += 1;
             }
             before = Some(known);
         }
@@ -59,7 +70,7 @@ pub fn thin(samples: &[Sample], x: impl Fn(i64) -> i32) -> Vec<Sample> {
     }
     kept.sort_unstable();
     kept.dedup();
-    kept.into_iter().map(|index| samples[index].clone()).collect()
+    kept
 }
 
 /// What processes hold, held until they are gone: before the first sample without any, the last one with some stands
