@@ -26,7 +26,7 @@ pub fn prepare(out: Option<PathBuf>) -> anyhow::Result<Options> {
     let model = folder.join("demo-model.safetensors");
     models::uniform(&model, PAYLOAD, TENSORS, Fill::Pattern).with_context(|| model.display().to_string())?;
     // Cold, as a model is that nobody has used yet.
-    cache::drop_pages(&std::fs::File::open(&model)?).with_context(|| model.display().to_string())?;
+    cache::drop_pages(&std::fs::File::open(&model)?, cache::WHOLE).with_context(|| model.display().to_string())?;
     let program = std::env::current_exe()?;
     let argv = [
         program.as_os_str(),

@@ -10,7 +10,7 @@ use stagemark::cli::{AbArgs, Cli, CompareArgs, Verb};
 use stagemark::compare::Comparison;
 use stagemark::compare::likeness::Verdict;
 use stagemark::probe::device::cuda;
-use stagemark::run::RunError;
+use stagemark::run::{Meta, RunError};
 use stagemark::stage::trial::TrialError;
 use stagemark::{ab, budget, cache, catalogue, copy_paths, demo, doctor, inspect, launch, record, report, watch};
 
@@ -100,7 +100,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
                 let answer = ab::compare(folder, &options.options(), options.json, options.out.as_deref())?;
                 told(&answer, options.strict)
             }
-            [_] => anyhow::bail!("one run has nothing to be compared with: name another, or the folder of a series"),
+            [folder] => {
+                Meta::load(folder)?;
+                anyhow::bail!("one run has nothing to be compared with: name another, or the folder of a series")
+            }
             _ => compare(&options),
         },
         Verb::Findings(options) => {
@@ -190,10 +193,11 @@ fn by_turns(arguments: &AbArgs) -> anyhow::Result<u8> {
     let done = ab::execute(&arguments.options()?)?;
     let answer = ab::compare(&done.folder, &arguments.comparing(), arguments.json, Some(&done.folder))?;
     let status = told(&answer, arguments.strict)?;
-    Ok(match (done.signal, done.series.state) {
+    Ok(match (done.signal, done.series.problem) {
         (Some(signal), _) => 128u8.saturating_add(signal as u8),
-        (None, ab::SeriesState::Failed) => UNKNOWN,
-        (None, _) => status,
+        // One of its own commands failed: `--cleanup` too, when all was run.
+        (None, Some(_)) => UNKNOWN,
+        (None, None) => status,
     })
 }
 

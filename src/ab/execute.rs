@@ -230,7 +230,11 @@ impl Course<'_> {
             _ => outcome(&folder, &entry),
         };
         let took = Duration::from_nanos(entry.took_ns);
-        self.progress.ended(&what, &outcome, planned.arm, took, left.get(1..).unwrap_or_default());
+        let left = match entry.state {
+            RunState::Interrupted => &[],
+            _ => left.get(1..).unwrap_or_default(),
+        };
+        self.progress.ended(&what, &outcome, planned.arm, took, left);
         Ok(Some(entry))
     }
 

@@ -11,7 +11,7 @@ use crate::event::text_of;
 use crate::run;
 
 /// The file's name in a series' folder.
-pub const FILE: &str = "series.json";
+pub const FILE: &str = run::SERIES;
 /// The version of its form. A reader refuses a larger one.
 pub const SCHEMA: u32 = 1;
 /// No series has more runs: what a forged file can make a reader do is bounded.

@@ -96,7 +96,8 @@ fn limit(
     Ok(Limit { stage: stage.to_owned(), name: name.to_owned(), key: of, most })
 }
 
-/// The limit in the figure's own unit. Decimal numbers are read as they are written: nothing is rounded.
+/// The limit in the figure's own unit. Decimal numbers are read as they are written; what is beyond a whole unit is no
+/// figure's, and left out.
 fn most(reader: &Reader, name: &str, key: Key, value: &Spanned<DeValue>) -> Result<u64, StageError> {
     let problem = |problem: String| reader.error(value.span(), format!("`{name}`: {problem}"));
     let decimal = match value.get_ref() {
@@ -106,12 +107,12 @@ fn most(reader: &Reader, name: &str, key: Key, value: &Spanned<DeValue>) -> Resu
     };
     if name == TIME_S {
         let number = decimal.ok_or_else(|| problem("expected seconds, as 60 or 0.5".into()))?;
-        return amount::time(&format!("{number} s")).map_err(|_| problem("expected seconds, as 60 or 0.5".into()));
+        return amount::most_time(&format!("{number} s")).map_err(|_| problem("expected seconds, as 60 or 0.5".into()));
     }
     let text = value.get_ref().as_str();
     match (key.unit(), text, decimal) {
-        (Some(Unit::Bytes), Some(text), _) => amount::size(text).map_err(problem),
-        (Some(Unit::Nanoseconds), Some(text), _) => amount::time(text).map_err(problem),
+        (Some(Unit::Bytes), Some(text), _) => amount::most_size(text).map_err(problem),
+        (Some(Unit::Nanoseconds), Some(text), _) => amount::most_time(text).map_err(problem),
         (None, _, Some(number)) => {
             thousandths(&number).ok_or_else(|| problem("expected a number of at most three decimals, as 1.05".into()))
         }

@@ -15,11 +15,16 @@ pub(super) fn text(answer: Answer, verdicts: &[Verdict]) -> String {
         .iter()
         .map(|verdict| {
             let Verdict { limit, figure, answer, .. } = verdict;
+            // Rounded, two amounts that differ may look the same, and the verdict would contradict them.
+            let most = shown(limit.key, limit.most);
+            let looks_equal =
+                |bound: Option<u64>| bound.is_some_and(|bound| bound != limit.most && shown(limit.key, bound) == most);
+            let shown = if looks_equal(figure.low) || looks_equal(figure.high) { exactly } else { shown };
             [
                 plain(&limit.stage),
                 plain(&limit.name),
                 shown(limit.key, limit.most),
-                bounds(limit.key, *figure),
+                bounds(*figure, |value| shown(limit.key, value)),
                 answer.word().to_owned(),
             ]
         })
@@ -54,13 +59,22 @@ fn shown(key: Key, value: u64) -> String {
     }
 }
 
-fn bounds(key: Key, figure: Bounds) -> String {
+/// The same, every digit of it.
+fn exactly(key: Key, value: u64) -> String {
+    match key.unit() {
+        Some(Unit::Bytes) => format!("{value} B"),
+        Some(Unit::Nanoseconds) => format!("{value} ns"),
+        Some(Unit::Count) | None => shown(key, value),
+    }
+}
+
+fn bounds(figure: Bounds, shown: impl Fn(u64) -> String) -> String {
     match (figure.low, figure.high) {
         (None, None) => "not known".to_owned(),
-        (Some(low), Some(high)) if shown(key, low) == shown(key, high) => shown(key, high),
-        (Some(low), Some(high)) => format!("{} to {}", shown(key, low), shown(key, high)),
-        (Some(low), None) => format!("at least {}", shown(key, low)),
-        (None, Some(high)) => format!("at most {}", shown(key, high)),
+        (Some(low), Some(high)) if shown(low) == shown(high) => shown(high),
+        (Some(low), Some(high)) => format!("{} to {}", shown(low), shown(high)),
+        (Some(low), None) => format!("at least {}", shown(low)),
+        (None, Some(high)) => format!("at most {}", shown(high)),
     }
 }
 

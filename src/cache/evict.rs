@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -24,21 +25,27 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Filesystems whose files are memory, by their numbers (statfs(2)).
 const MEMORY: &[(u32, &str)] = &[(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
 
-/// Writes what is dirty of a file to its device and drops its pages.
+/// All of a file, however long it is or grows.
+pub const WHOLE: Range<u64> = 0..u64::MAX >> 1;
+
+/// Writes what is dirty of a range of a file to its device and drops the range's pages; the kernel passes over one that
+/// is not in it whole.
 ///
 /// # Errors
 /// As fdatasync(2) and posix_fadvise(2).
-pub fn drop_pages(file: &File) -> io::Result<()> {
-    let whole = 0..u64::MAX >> 1;
+pub fn drop_pages(file: &File, bytes: Range<u64>) -> io::Result<()> {
     // Where nobody counts dirty pages there may be some.
-    if cachestat(file, whole).map_or(true, |counts| counts.dirty + counts.writeback > 0) {
+    if cachestat(file, bytes.clone()).map_or(true, |counts| counts.dirty + counts.writeback > 0) {
         match file.sync_data() {
             // What cannot be written has nothing to be written (fsync(2)).
             Err(error) if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EINVAL)) => {}
             written => written?,
         }
     }
-    posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).map_err(io::Error::from)
+    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    let begin = i64::try_from(bytes.start).map_err(invalid)?;
+    let length = i64::try_from(bytes.end.saturating_sub(bytes.start)).map_err(invalid)?;
+    posix_fadvise(file, begin, length, PosixFadviseAdvice::POSIX_FADV_DONTNEED).map_err(io::Error::from)
 }
 
 /// Why a file cannot leave memory, where that is so.
@@ -60,7 +67,7 @@ pub(super) fn evict(artifact: &Artifact, watch: &mut Watch) -> Vec<String> {
     let mut last = None;
     let mut in_vain = 0;
     for number in 1..=TRIES {
-        if let Err(error) = drop_pages(&artifact.file) {
+        if let Err(error) = drop_pages(&artifact.file, WHOLE) {
             return vec![format!("cannot be evicted: {error}")];
         }
         match watch.resident() {
@@ -79,7 +86,7 @@ pub(super) fn evict(artifact: &Artifact, watch: &mut Watch) -> Vec<String> {
         std::thread::sleep(pause);
         pause *= 2;
     }
-    let dirty = cachestat(&artifact.file, 0..u64::MAX >> 1).map_or(0, |counts| counts.dirty + counts.writeback);
+    let dirty = cachestat(&artifact.file, WHOLE).map_or(0, |counts| counts.dirty + counts.writeback);
     match dirty {
         0 => Vec::new(),
         pages => vec![format!("{pages} pages of it are dirty or being written: someone writes to it")],

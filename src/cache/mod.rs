@@ -29,7 +29,7 @@ use crate::probe::residency::Trust;
 use crate::report::text::plain;
 use crate::run::meta::{UNVERIFIED, residency_word, wished};
 
-pub use evict::drop_pages;
+pub use evict::{WHOLE, drop_pages};
 pub use holders::Holder;
 use look::Watch;
 pub use warm::{OnTerminal, Progress, Room};
@@ -160,7 +160,7 @@ pub fn make(wish: Wish, artifacts: &[Artifact], progress: &mut dyn Progress, sto
                 outcome.holders = found;
                 if unread > 0 {
                     outcome.notes.push(format!(
-                        "the mappings of {unread} processes may not be read: whether they hold it is not known"
+                        "processes whose mappings may not be read, so that it is not known whether they hold it: {unread}"
                     ));
                 }
             }
@@ -188,16 +188,17 @@ pub fn cache(
         let _ = writeln!(errors, "{}", plain(warning));
     }
     let outcomes = make(wish, &artifacts, &mut OnTerminal::unless(false), &|| false);
-    let text = if json { table::json(wish, &outcomes, &warnings)? } else { table::text(wish, &outcomes) };
+    let answer = match answer(wish, &outcomes) {
+        Answer::Yes if failures > 0 || outcomes.is_empty() => Answer::Unknown,
+        answer => answer,
+    };
+    let text = if json { table::json(wish, answer, &outcomes, &warnings)? } else { table::text(wish, &outcomes) };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // The reader has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         written => written?,
     }
-    Ok(match answer(wish, &outcomes) {
-        Answer::Yes if failures > 0 || outcomes.is_empty() => Answer::Unknown,
-        answer => answer,
-    })
+    Ok(answer)
 }
 
 /// Of a condition that a run asked for: the lines that say what stands in its way, for people. Empty where it was reached.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Outcome, Wish, answer, reached};
+use super::{Answer, Outcome, Wish, reached};
 use crate::inspect::percent;
 use crate::report::text::{json_for_terminals, plain};
 use crate::report::units;
@@ -100,7 +100,12 @@ struct Held<'a> {
 }
 
 /// The answer as JSON.
-pub(super) fn json(wish: Wish, outcomes: &[Outcome], warnings: &[String]) -> serde_json::Result<String> {
+pub(super) fn json(
+    wish: Wish,
+    answer: Answer,
+    outcomes: &[Outcome],
+    warnings: &[String],
+) -> serde_json::Result<String> {
     let files = outcomes
         .iter()
         .map(|outcome| File {
@@ -124,10 +129,10 @@ pub(super) fn json(wish: Wish, outcomes: &[Outcome], warnings: &[String]) -> ser
             not_touched: &outcome.elsewhere,
         })
         .collect();
-    let answer = match answer(wish, outcomes) {
-        super::Answer::Yes => "yes",
-        super::Answer::No => "no",
-        super::Answer::Unknown => "unknown",
+    let answer = match answer {
+        Answer::Yes => "yes",
+        Answer::No => "no",
+        Answer::Unknown => "unknown",
     };
     let told = Told { asked: wish.word(), answer, reached: reached(outcomes), files, warnings };
     Ok(json_for_terminals(&serde_json::to_string_pretty(&told)?) + "\n")

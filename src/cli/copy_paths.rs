@@ -76,6 +76,9 @@ const BYTES: u64 = 512 << 20;
 impl CopyPathsArgs {
     /// Measures, or reads what was measured; what is to be printed.
     pub fn answer(self) -> anyhow::Result<String> {
+        if let Some(folder) = &self.out {
+            crate::run::prepare_folder(folder).with_context(|| format!("--out {}", text_of(folder)))?;
+        }
         let record = match (self.from, self.artifact) {
             (Some(file), _) => Record::load(&file)?,
             (None, Some(artifact)) => {
@@ -111,7 +114,6 @@ impl CopyPathsArgs {
 
 /// The three files.
 fn write(record: &Record, folder: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| text_of(folder))?;
     let put = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
         crate::run::replace(&path, bytes).with_context(|| text_of(&path))

@@ -297,11 +297,13 @@ pub fn stages(parties: &[Party], arms: &[Arm], shared: &[String]) -> Vec<Stage> 
                 Kind::Gauge | Kind::MarkGauge | Kind::HighWater => {}
             }
         }
+        // Looked for once a stage: a run may have thousands of them, and there are some hundred figures.
+        let rows: Vec<Rows> = parties.iter().map(|party| Rows::of(party, name, before)).collect();
         let figures = all.into_iter().map(|of| {
             let mut cells: Vec<Vec<Cell>> = arms.iter().map(|_| Vec::new()).collect();
-            for party in parties {
+            for (party, rows) in parties.iter().zip(&rows) {
                 if let Some(cells) = cells.get_mut(party.arm) {
-                    cells.push(cell(party, of, name, before));
+                    cells.push(cell(party, of, rows));
                 }
             }
             Figure { of, cells }
@@ -325,19 +327,40 @@ fn device_metric(parties: &[Party], shared: &[String]) -> Metric {
     found.copied().unwrap_or(wanted[0])
 }
 
-fn cell(party: &Party, of: Quantity, stage: &str, before: Option<&String>) -> Cell {
+/// Where a run's figures at a stage stand.
+struct Rows<'a> {
+    this: Option<&'a StageRow>,
+    /// The shared stage before, if it came before in this run too; start, for the first.
+    earlier: Result<Option<&'a StageRow>, String>,
+}
+
+impl<'a> Rows<'a> {
+    fn of(party: &Party<'a>, stage: &str, before: Option<&String>) -> Rows<'a> {
+        let this = row(party, stage);
+        let earlier = match (this, before) {
+            (Some(this), Some(name)) => match row(party, name) {
+                Some(earlier) if earlier.at() <= this.at() => Ok(Some(earlier)),
+                _ => Err(format!("{name} came later in this run")),
+            },
+            _ => Ok(None),
+        };
+        Rows { this, earlier }
+    }
+}
+
+fn cell(party: &Party, of: Quantity, rows: &Rows) -> Cell {
     // Shared stages are reached in every run.
-    let Some(this) = row(party, stage) else { return Err("not reached".to_owned()) };
+    let Some(this) = rows.this else { return Err("not reached".to_owned()) };
     match of {
         Quantity::Host => account(this, this.host.total),
         Quantity::HostPart(part) => account(this, this.host.part(part)),
         Quantity::Time => time(this),
-        Quantity::Interval => interval(party, this, before),
+        Quantity::Interval => interval(this, rows.earlier.clone()?),
         Quantity::Value(metric) => match this.values.get(metric) {
             Some(value) => Ok(Known::exactly(value, "sample")),
             None => Err(why_absent(party, this, metric)),
         },
-        Quantity::Delta(metric) => delta(party, this, metric, before),
+        Quantity::Delta(metric) => delta(party, this, metric, rows.earlier.clone()?),
         Quantity::Peak(metric) => match this.peak(metric) {
             Some(peak) => Ok(Known::between(peak.low, peak.high, peak.basis.name())),
             None => Err(why_absent(party, this, metric)),
@@ -366,17 +389,8 @@ fn time(row: &StageRow) -> Cell {
     }
 }
 
-/// The row of the shared stage before, if it came before in this run too.
-fn earlier<'a>(party: &Party<'a>, this: &StageRow, before: Option<&String>) -> Result<Option<&'a StageRow>, String> {
-    let Some(name) = before else { return Ok(None) };
-    match row(party, name) {
-        Some(earlier) if earlier.at() <= this.at() => Ok(Some(earlier)),
-        _ => Err(format!("{name} came later in this run")),
-    }
-}
-
-fn interval(party: &Party, this: &StageRow, before: Option<&String>) -> Cell {
-    let Some(earlier) = earlier(party, this, before)? else { return time(this) };
+fn interval(this: &StageRow, earlier: Option<&StageRow>) -> Cell {
+    let Some(earlier) = earlier else { return time(this) };
     let (Some((from_low, from, _)), Some((to_low, to, basis))) = (span(earlier), span(this)) else {
         return Err("a mark is before the start".to_owned());
     };
@@ -389,8 +403,7 @@ fn interval(party: &Party, this: &StageRow, before: Option<&String>) -> Cell {
     })
 }
 
-fn delta(party: &Party, this: &StageRow, metric: Metric, before: Option<&String>) -> Cell {
-    let earlier = earlier(party, this, before)?;
+fn delta(party: &Party, this: &StageRow, metric: Metric, earlier: Option<&StageRow>) -> Cell {
     let Some(now) = this.values.get(metric) else { return Err(why_absent(party, this, metric)) };
     let was = match earlier {
         // Counters count from start, where they are 0.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::source::Span;
 use crate::artifact::{Artifact, Layout};
+use crate::cache::drop_pages;
 use crate::clock::Mono;
+use crate::event::text_of;
 use crate::probe::residency::ResidencyProbe;
 
 /// How long the kernel is asked about one file.
@@ -61,16 +62,11 @@ impl State {
     }
 
     fn evict(&self) -> anyhow::Result<()> {
-        for file in &self.files {
-            // Dirty pages stay: a file that was just written is written out first.
-            let _ = nix::unistd::fdatasync(&file.file);
-        }
         for tensor in &self.tensors {
-            let file = &self.files[tensor.file].file;
+            let file = &self.files[tensor.file];
             let begin = tensor.offset - tensor.offset % FOLIO;
             let end = tensor.bytes().end.next_multiple_of(FOLIO);
-            posix_fadvise(file, begin as i64, (end - begin) as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
-                .context("posix_fadvise")?;
+            drop_pages(&file.file, begin..end).with_context(|| text_of(&file.path))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::death::Death;
 use super::peaks::{OwnCgroup, PeaksMeta};
 use super::sources::Sources;
-use super::{META, RunError};
+use super::{META, RunError, SERIES};
 use crate::artifact::{Artifact, Format};
 use crate::clock::At;
 use crate::event::{Found, text_of};
@@ -207,7 +207,12 @@ impl Meta {
     pub fn load(folder: &Path) -> Result<Meta, RunError> {
         let path = folder.join(META);
         let not_a_run = |problem: String| RunError::NotARun { folder: folder.to_owned(), problem };
-        let bytes = super::read_file(&path).map_err(|error| not_a_run(format!("{META}: {error}")))?;
+        let bytes = super::read_file(&path).map_err(|error| {
+            let is_series = folder.join(SERIES).is_file();
+            let hint =
+                if is_series { "; it is the folder of a series, whose runs lie in its folder `runs`" } else { "" };
+            not_a_run(format!("{META}: {error}{hint}"))
+        })?;
         // The version is looked at alone first: the rest of a later version may have another form.
         #[derive(Deserialize)]
         struct Version {

@@ -18,6 +18,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use csv::ByteRecord;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, faccessat};
 
 use crate::clock::At;
 use crate::event::{ArtifactId, Event, Pid, text_of};
@@ -27,6 +29,8 @@ pub use meta::Meta;
 
 /// The names of a run folder's files.
 pub const META: &str = "run.json";
+/// The file that the folder of a series of runs has in its place.
+pub const SERIES: &str = "series.json";
 pub const SAMPLES: &str = "samples.csv";
 pub const DETAIL: &str = "detail.csv";
 pub const EVENTS: &str = "events.csv";
@@ -97,8 +101,8 @@ pub enum RunError {
     Newer { folder: PathBuf, schema: u32 },
     #[error("{}: line {line}: {problem}", text_of(path))]
     Row { path: PathBuf, line: u64, problem: String },
-    #[error("{}: {source}", text_of(path))]
-    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: {error}", text_of(path))]
+    Io { path: PathBuf, error: std::io::Error },
 }
 
 impl RunError {
@@ -134,7 +138,7 @@ impl Run {
         let bytes = match read_file(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(RunError::Io { path, source }),
+            Err(error) => return Err(RunError::Io { path, error }),
         };
         let lines = whole_lines(&bytes).split_inclusive(|&byte| byte == b'\n').zip(1..);
         lines
@@ -146,11 +150,35 @@ impl Run {
     }
 }
 
+/// Far more than what a run records, whose ticks grow rarer from half a million rows on. A damaged or forged file has any
+/// size without a byte on the disk, and would take all memory.
+const LARGEST_FILE: u64 = 4 << 30;
+
 /// The bytes of a regular file.
 pub fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let file = open_file(path)?;
+    let too_large = || std::io::Error::other(format!("is larger than {}", crate::units::bytes(LARGEST_FILE)));
+    if file.metadata()?.len() > LARGEST_FILE {
+        return Err(too_large());
+    }
     let mut bytes = Vec::new();
-    open_file(path)?.read_to_end(&mut bytes)?;
+    // It may still be written to.
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(too_large());
+    }
     Ok(bytes)
+}
+
+/// A folder for files that are about to be made, itself made where it is not there: whoever measures for long, and writes
+/// then, asks before.
+///
+/// # Errors
+/// It cannot be made, or nothing may be written into it.
+pub fn prepare_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let may = AccessFlags::W_OK | AccessFlags::X_OK;
+    Ok(faccessat(AT_FDCWD, folder, may, AtFlags::AT_EACCESS)?)
 }
 
 /// A regular file. Anything else that has the name of one of a folder's files may have no end, or no beginning.
@@ -193,7 +221,7 @@ fn read_rows<T>(
             gaps.push(format!("there is no {name}"));
             return Ok(Vec::new());
         }
-        Err(source) => return Err(RunError::Io { path, source }),
+        Err(error) => return Err(RunError::Io { path, error }),
     };
     let whole = whole_lines(&bytes);
     if whole.len() < bytes.len() {

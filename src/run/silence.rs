@@ -38,7 +38,7 @@ impl Run {
         let mut file = match open_file(&path) {
             Ok(file) => BufReader::new(file),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(RunError::Io { path, source }),
+            Err(error) => return Err(RunError::Io { path, error }),
         };
         let mut longest: Option<Silence> = None;
         let mut keep = |silence: Silence| {
@@ -51,7 +51,7 @@ impl Run {
         let (mut number, mut lines) = (0, 0);
         loop {
             line.clear();
-            file.read_until(b'\n', &mut line).map_err(|source| RunError::Io { path: path.clone(), source })?;
+            file.read_until(b'\n', &mut line).map_err(|error| RunError::Io { path: path.clone(), error })?;
             // A torn last line is left out, as everywhere.
             let Some(whole) = line.strip_suffix(b"\n") else { break };
             number += 1;

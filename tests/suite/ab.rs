@@ -192,6 +192,17 @@ fn what_fails_is_kept_and_said() {
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("--setup failed with exit status 5"), "{}", text(&output.stderr));
     assert!(other.path().join("log").is_file());
+    // All was run and is compared, and the last of its commands failed.
+    let other = super::support::folder();
+    let mut command = shells(other.path(), ["echo done", "echo done"]);
+    let output = finish(command.args(["--runs", "1", "--cleanup", "exit 9"]));
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert!(told.contains("All 2 runs were made: --cleanup failed with exit status 9"), "{told}");
+    // The folder of a series is none of a run.
+    let output = finish(stagemark().args(["compare", "series", "series"]).current_dir(other.path()));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("it is the folder of a series"), "{}", text(&output.stderr));
 }
 
 #[test]

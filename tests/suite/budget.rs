@@ -45,6 +45,17 @@ fn a_budget_is_kept_broken_or_not_known() {
     );
 }
 
+/// What a report shows may be written down as a limit, and a verdict never contradicts the amounts beside it.
+#[test]
+fn a_limit_between_whole_units_is_read_and_shown_to_the_last_digit() {
+    let limit = "[module_populated]\npayload_bytes = \"256.00000001 MiB\"\n";
+    let (status, text, errors) = check("lazy", limit, false);
+    assert_eq!(status, 0, "{text}{errors}");
+    let (status, text, _) = check("lazy", "[module_populated]\npayload_bytes = \"255.9999 MiB\"\n", false);
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("268435351 B") && text.contains("268435456 B"), "{text}");
+}
+
 #[test]
 fn what_is_no_budget_is_said_by_line_and_column() {
     let (status, _, errors) = check("lazy", "[module_populated]\ntimes_s = 60\n", false);

@@ -41,7 +41,11 @@ fn a_file_is_evicted_warmed_and_looked_at() {
     let text = finish(stagemark().args(["cache", "status"]).arg(&path));
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("\n  artifact-warm: ") && text.contains("of 8 MiB payload resident"), "{text}");
-    assert_eq!(cache("status", &folder.path().join("none")).0, 3);
+    // The answer is that of the exit status.
+    let (status, missing) = cache("status", &folder.path().join("none"));
+    assert_eq!((status, missing["answer"].as_str()), (3, Some("unknown")), "{missing}");
+    let warning = missing["warnings"][0].as_str().unwrap();
+    assert!(warning.ends_with("none: No such file or directory (os error 2)"), "no command is run: {warning}");
 }
 
 #[test]

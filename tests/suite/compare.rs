@@ -463,6 +463,50 @@ fn an_arm_of_several_runs_has_a_median_and_each_run_its_row() {
     assert!(rows[0].ends_with(",,,,,,,"), "the first arm is held to nobody: {}", rows[0]);
 }
 
+/// A figure that is cut is another figure.
+#[test]
+fn figures_are_shown_whole_however_long_they_are() {
+    let with = |read: [u64; 2]| -> Vec<(Run, StageTable)> {
+        let made = read.into_iter().map(|bytes| {
+            let mut run = run("mmap");
+            run.samples.iter_mut().for_each(|sample| sample.values.set(Metric::RssBytes, Some(bytes)));
+            let table = StageTable::of(&run);
+            (run, table)
+        });
+        made.collect()
+    };
+    let name = "an-arm-12345".to_owned();
+    let arms = vec![
+        Arm { name: "A".to_owned(), runs: with([4096, 16 << 20]) },
+        Arm { name, runs: with([(9 << 20) + 999_999, (16 << 20) + 99_999]) },
+    ];
+    let page = page(&arms, &compared_as(&arms, &Options::default()));
+    let figure = "8.00 MiB (<0.01–16 MiB)";
+    let row = page.lines().position(|line| line.contains(figure)).unwrap_or_else(|| panic!("no {figure} in {page}"));
+    let next = page.lines().nth(row + 1).unwrap();
+    assert!(next.ends_with("an-arm-12345 13.0 MiB (9.95–16.1 MiB)  cannot be told apart"), "{page}");
+    // Where there is no room beside the figure, how it stands is below it.
+    assert!(page.lines().any(|line| line.trim() == "samples: 2548 times as much"), "{page}");
+}
+
+#[test]
+fn a_run_of_thousands_of_stages_is_compared() {
+    let mut many = run("mmap");
+    let mark = many.events.iter().position(|event| matches!(event.what, What::Mark(_))).unwrap();
+    let (definition, event) = (many.meta.stages.stages[0].clone(), many.events[mark].clone());
+    for number in 0..3000 {
+        let (mut definition, mut event) = (definition.clone(), event.clone());
+        definition.name = format!("s{number}");
+        if let What::Mark(mark) = &mut event.what {
+            mark.stage.clone_from(&definition.name);
+        }
+        many.meta.stages.stages.insert(0, definition);
+        many.events.insert(mark, event);
+    }
+    let arms = arms(vec![many.clone(), many]);
+    assert_eq!(compared_as(&arms, &Options::default()).stages.len(), 3003);
+}
+
 #[test]
 fn nothing_that_a_folder_names_moves_a_cursor_or_becomes_a_formula() {
     let name = "=x\u{1b}[31m\u{202e}\r\n,\"<b>".to_owned();
@@ -570,6 +614,7 @@ fn the_exit_status_says_what_came_of_it() {
         (&["mmap", "newer"], 3, "newer: run.json is of schema 99"),
         (&["mmap", "nowhere"], 2, "nowhere: not a run folder"),
         (&["mmap"], 2, "one run has nothing to be compared with"),
+        (&["nowhere"], 2, "nowhere: not a run folder"),
         (&["mmap", "read", "--vary", "comit"], 2, "did you mean `commit`?"),
         (&["mmap", "read", "--out", "mmap"], 2, "is the folder of a run"),
     ] {

@@ -79,6 +79,21 @@ fn a_place_without_room_is_refused_before_anything_is_copied() {
     assert!(said.contains("nowhere"), "{said}");
 }
 
+/// What was measured for minutes would be lost.
+#[test]
+fn a_folder_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let folder = folder();
+    let model = model(&folder);
+    let begun = model.with_file_name("begun");
+    std::fs::write(&begun, "").unwrap();
+    let output =
+        finish(stagemark().args(["copy-paths", "--on", "/nowhere/at/all"]).arg(&model).arg("--out").arg(&begun));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    // Of the two mistakes the one that is cheaper to find.
+    assert!(said.contains("--out") && !said.contains("--on"), "{said}");
+}
+
 #[test]
 fn only_what_was_asked_for_is_measured_and_other_words_are_wrong_usage() {
     let folder = folder();

@@ -571,6 +571,22 @@ fn a_file_that_is_none_is_refused_and_not_waited_for() {
         let output = finish(stagemark().arg("report").arg(bench.path("run")));
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{name}: {told}");
-        assert!(told.contains(name) && told.contains("not a regular file"), "{told}");
+        assert!(told.contains(name), "{told}");
+        assert_eq!(told.matches("not a regular file").count(), 1, "{told}");
+    }
+}
+
+/// It takes no byte of the disk, and would take all memory.
+#[test]
+fn a_file_larger_than_any_run_makes_is_refused_and_not_read() {
+    let bench = Bench::new(MIB);
+    bench.run(&[], &bench.loader(&["--mode", "mmap-lazy"]));
+    for (name, status) in [("samples.csv", 3), ("run.json", 2)] {
+        let path = bench.path("run").join(name);
+        std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let output = finish(stagemark().arg("findings").arg(bench.path("run")));
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{name}: {told}");
+        assert!(told.contains(&format!("{name}: is larger than 4 GiB")), "{told}");
     }
 }

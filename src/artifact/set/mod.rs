@@ -45,7 +45,7 @@ pub fn resolve(
     environment: &BTreeMap<OsString, OsString>,
     directory: &Path,
 ) -> Resolution {
-    let mut search = Search::default();
+    let mut search = Search { of_launch: !argv.is_empty(), ..Search::default() };
     if declared.is_empty() {
         search.command_line(argv, environment, Some(directory), SHELLS);
     } else {
@@ -148,7 +148,8 @@ fn open(path: &Path, found: Found) -> Result<Artifact, ArtifactError> {
     Artifact::open(path, found).map(external::adopted)
 }
 
-/// What is said of a declared path that cannot be had. A mistyped one must not pass for a model that nobody loaded.
+/// What is said of a path declared for a launch that cannot be had. A mistyped one must not pass for a model that nobody
+/// loaded.
 fn declared_in_vain(path: &Path, problem: &str) -> String {
     if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         return format!(
@@ -163,6 +164,8 @@ fn declared_in_vain(path: &Path, problem: &str) -> String {
 #[derive(Default)]
 struct Search {
     resolution: Resolution,
+    /// Whether a command is to be run.
+    of_launch: bool,
     /// Their places in the resolution, by device and inode.
     seen: HashMap<(u64, u64), usize>,
 }
@@ -173,7 +176,7 @@ impl Search {
             let path = directory.join(OsStr::from_bytes(raw));
             match Artifact::open_raw(&path, Found::Declared) {
                 Ok(artifact) => self.take(artifact),
-                Err(error) => self.fail(declared_in_vain(&path, &error.to_string())),
+                Err(error) => self.in_vain(&path, error.to_string()),
             }
             return;
         }
@@ -188,8 +191,12 @@ impl Search {
                 }
                 self.members(members, &Found::Declared);
             }
-            Err(error) => self.fail(declared_in_vain(&path, &format!("{}: {error}", text_of(&path)))),
+            Err(error) => self.in_vain(&path, format!("{}: {error}", text_of(&path))),
         }
+    }
+
+    fn in_vain(&mut self, path: &Path, problem: String) {
+        self.fail(if self.of_launch { declared_in_vain(path, &problem) } else { problem });
     }
 
     /// `directory` is what relative paths are relative to, where that is known.

@@ -44,7 +44,7 @@ fn letters(number: usize) -> String {
 pub fn prepare(out: &Path) -> anyhow::Result<()> {
     let shown = text_of(out);
     anyhow::ensure!(!out.join(run::META).exists(), "--out {shown} is the folder of a run, whose files stay its own");
-    std::fs::create_dir_all(out).with_context(|| format!("--out {shown}"))
+    run::prepare_folder(out).with_context(|| format!("--out {shown}"))
 }
 
 /// Writes the files of a comparison, each whole or not at all.

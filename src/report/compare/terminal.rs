@@ -13,7 +13,8 @@ use crate::report::terminal::{ABSENT, Page, WIDTH};
 use crate::report::text::{columns, elide, padded, plain};
 use crate::units;
 
-/// Columns of a figure's name, and of a figure.
+/// Columns of a figure's name, and the least of a figure: a longer one takes what it needs, since a figure that is cut is
+/// another figure.
 const NAME: usize = 20;
 const FIGURE: usize = 14;
 /// Columns of an arm's name where arms stand below each other.
@@ -148,63 +149,82 @@ fn stage(page: &mut Page, comparison: &Comparison, stage: &Stage) {
         None => String::new(),
     };
     let title = format!("at {}{since}", plain(&stage.name));
+    page.raw(&elide(&title, WIDTH));
     if is_beside(comparison) {
-        page.raw(&elide(&title, WIDTH));
-        let heads = comparison.arms.iter().map(|(name, _)| format!(" {:>FIGURE$}", elide(&plain(name), FIGURE)));
+        let rows: Vec<(&Figure, [String; 2])> = shown(stage)
+            .map(|figure| (figure, [0, 1].map(|arm| words::figure(figure.of, &figure.of_arm(arm)))))
+            .collect();
+        let width = widest(FIGURE, rows.iter().flat_map(|(_, cells)| cells));
+        let heads = comparison.arms.iter().map(|(name, _)| format!(" {}", right(&elide(&plain(name), width), width)));
         let last = comparison.arms.last().map(|(name, _)| elide(&plain(name), ARM)).unwrap_or_default();
         page.raw(&format!("{}{}  {last} is", " ".repeat(NAME), heads.collect::<String>()));
-        shown(stage).for_each(|figure| beside(page, figure));
+        rows.iter().for_each(|(figure, cells)| beside(page, figure, cells, width));
     } else {
-        page.raw(&elide(&title, WIDTH));
-        shown(stage).for_each(|figure| below(page, comparison, figure));
+        let rows: Vec<(&Figure, Vec<String>)> =
+            shown(stage).map(|figure| (figure, of_arms(comparison, figure))).collect();
+        let several = comparison.arms.iter().any(|(_, runs)| *runs > 1);
+        let least = if several { FIGURE + 8 } else { FIGURE };
+        let width = widest(least, rows.iter().flat_map(|(_, cells)| cells));
+        rows.iter().for_each(|(figure, cells)| below(page, comparison, figure, cells, width));
     }
+}
+
+fn widest<'a>(least: usize, cells: impl Iterator<Item = &'a String>) -> usize {
+    cells.map(|cell| columns(cell)).max().unwrap_or(0).max(least)
 }
 
 /// `text`, at the right end of `width` columns.
 fn right(text: &str, width: usize) -> String {
-    let text = elide(text, width);
-    format!("{}{text}", " ".repeat(width - columns(&text)))
+    format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-fn beside(page: &mut Page, figure: &Figure) {
+fn beside(page: &mut Page, figure: &Figure, cells: &[String; 2], width: usize) {
     let [first, this] = [figure.of_arm(0), figure.of_arm(1)];
-    let cells = [&first, &this].map(|cell| format!(" {}", right(&words::figure(figure.of, cell), FIGURE)));
+    let cells = cells.each_ref().map(|cell| format!(" {}", right(cell, width)));
     let name = padded(&elide(&name(figure.of), NAME), NAME);
-    let standing = words::standing(figure.of, &first, &this);
-    page.raw(&elide_end(&format!("{name}{}  ", cells.concat()), &standing));
+    with_standing(page, &format!("{name}{}", cells.concat()), &words::standing(figure.of, &first, &this));
 }
 
-/// A line whose last part gives way.
-fn elide_end(line: &str, end: &str) -> String {
-    format!("{line}{}", elide(end, WIDTH.saturating_sub(columns(line))))
+/// A line of figures with how they stand behind it; below it where there is no room.
+fn with_standing(page: &mut Page, line: &str, standing: &str) {
+    if columns(line) + 2 + columns(standing) <= WIDTH {
+        page.raw(&format!("{line}  {standing}"));
+    } else {
+        page.raw(line);
+        page.raw(&right(standing, WIDTH));
+    }
 }
 
-/// An arm a line; of several runs their median and, behind it, from the least to the most.
-fn below(page: &mut Page, comparison: &Comparison, figure: &Figure) {
+/// What each arm has, as people read it; of several runs their median and, behind it, from the least to the most.
+fn of_arms(comparison: &Comparison, figure: &Figure) -> Vec<String> {
+    let of_arm = |(arm, (_, runs)): (usize, &(String, usize))| {
+        let this = figure.of_arm(arm);
+        let shown = words::figure(figure.of, &this);
+        match (this.ok().and_then(|known| known.value), runs) {
+            (Some(median), 2..) => format!("{} ({shown})", words::amount_of(figure.of.unit(), median)),
+            _ => shown,
+        }
+    };
+    comparison.arms.iter().enumerate().map(of_arm).collect()
+}
+
+/// An arm a line.
+fn below(page: &mut Page, comparison: &Comparison, figure: &Figure, cells: &[String], width: usize) {
     let first = figure.of_arm(0);
     let names = comparison.arms.iter().map(|(name, _)| columns(&elide(&plain(name), ARM))).max().unwrap_or(0);
-    for (arm, (arm_name, runs)) in comparison.arms.iter().enumerate() {
-        let this = figure.of_arm(arm);
-        let shown = match (&this, runs) {
-            (Ok(known), 2..) => match known.value {
-                Some(median) => {
-                    let median = words::amount_of(figure.of.unit(), median);
-                    format!("{median} ({})", words::figure(figure.of, &this))
-                }
-                None => words::figure(figure.of, &this),
-            },
-            _ => words::figure(figure.of, &this),
-        };
+    for (arm, ((arm_name, _), shown)) in comparison.arms.iter().zip(cells).enumerate() {
         let name = if arm == 0 { name(figure.of) } else { String::new() };
-        let standing = if arm == 0 { String::new() } else { words::standing(figure.of, &first, &this) };
-        let width = if *runs > 1 { FIGURE + 8 } else { FIGURE };
+        let standing = match arm {
+            0 => String::new(),
+            _ => words::standing(figure.of, &first, &figure.of_arm(arm)),
+        };
         let line = format!(
-            "{} {} {}  ",
+            "{} {} {}",
             padded(&elide(&name, NAME), NAME),
             padded(&elide(&plain(arm_name), ARM), names),
-            right(&shown, width),
+            right(shown, width),
         );
-        page.raw(&elide_end(&line, &standing));
+        with_standing(page, &line, &standing);
     }
 }
 
