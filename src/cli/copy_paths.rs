@@ -13,6 +13,7 @@ use crate::copy_paths::{Options, To, measure};
 use crate::event::text_of;
 use crate::report::copy_paths as report;
 use crate::report::plot;
+use crate::report::text::json_for_terminals;
 use crate::stage::amount;
 
 pub const AFTER_HELP: &str = "\
@@ -104,9 +105,7 @@ impl CopyPathsArgs {
             write(&record, folder)?;
         }
         if self.json {
-            let mut text = serde_json::to_string_pretty(&record)?;
-            text.push('\n');
-            return Ok(text);
+            return Ok(json_for_terminals(&serde_json::to_string_pretty(&record)?) + "\n");
         }
         Ok(report::text(&record))
     }

@@ -112,7 +112,7 @@ pub struct Measured {
 impl Record {
     /// Reads one that was written.
     pub fn load(path: &Path) -> anyhow::Result<Record> {
-        let told = || path.display().to_string();
+        let told = || crate::event::text_of(path);
         let length = std::fs::metadata(path).with_context(told)?.len();
         anyhow::ensure!(length <= LONGEST, "{}: larger than {LONGEST} bytes", told());
         let bytes = crate::run::read_file(path).with_context(told)?;

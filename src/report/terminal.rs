@@ -157,7 +157,8 @@ impl Page {
         let mut text = String::new();
         for part in self.parts {
             match part {
-                Written::Raw(line) => text.push_str(&format!("{line}\n")),
+                // Whoever forgot to make a text plain moves no cursor with it.
+                Written::Raw(lines) => lines.split('\n').for_each(|line| text.push_str(&format!("{}\n", plain(line)))),
                 Written::Paragraph(by, paragraph) => {
                     for (index, line) in wrap(&paragraph, WIDTH - 2 - by).into_iter().enumerate() {
                         let by = if index == 0 { by } else { by + 2 };

@@ -490,24 +490,6 @@ fn figures_are_shown_whole_however_long_they_are() {
 }
 
 #[test]
-fn a_run_of_thousands_of_stages_is_compared() {
-    let mut many = run("mmap");
-    let mark = many.events.iter().position(|event| matches!(event.what, What::Mark(_))).unwrap();
-    let (definition, event) = (many.meta.stages.stages[0].clone(), many.events[mark].clone());
-    for number in 0..3000 {
-        let (mut definition, mut event) = (definition.clone(), event.clone());
-        definition.name = format!("s{number}");
-        if let What::Mark(mark) = &mut event.what {
-            mark.stage.clone_from(&definition.name);
-        }
-        many.meta.stages.stages.insert(0, definition);
-        many.events.insert(mark, event);
-    }
-    let arms = arms(vec![many.clone(), many]);
-    assert_eq!(compared_as(&arms, &Options::default()).stages.len(), 3003);
-}
-
-#[test]
 fn nothing_that_a_folder_names_moves_a_cursor_or_becomes_a_formula() {
     let name = "=x\u{1b}[31m\u{202e}\r\n,\"<b>".to_owned();
     let with = || {

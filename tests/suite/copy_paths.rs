@@ -79,6 +79,37 @@ fn a_place_without_room_is_refused_before_anything_is_copied() {
     assert!(said.contains("nowhere"), "{said}");
 }
 
+#[test]
+fn nothing_that_a_record_names_moves_a_cursor_or_becomes_a_formula() {
+    let folder = folder();
+    let model = model(&folder);
+    let output = finish(
+        stagemark().args(["copy-paths", "--json", "--repeats", "1", "--tensors", "1", "--regime", "heap"]).arg(&model),
+    );
+    let mut record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let acts = "=x\u{1b}[31m\u{202e}\r\n\u{9b}";
+    for pass in record["places"][0]["series"][0]["passes"].as_array_mut().unwrap() {
+        pass["source"] = acts.into();
+    }
+    record["places"][0]["directory"] = acts.into();
+    record["places"][0]["filesystem"] = acts.into();
+    record["artifacts"][0]["path"] = acts.into();
+    record["warnings"] = vec![acts].into();
+    let (file, out) = (model.with_file_name("record.json"), model.with_file_name("out"));
+    std::fs::write(&file, record.to_string()).unwrap();
+    let from = |form: &[&str]| {
+        let output = finish(stagemark().args(["copy-paths", "--from"]).arg(&file).arg("--out").arg(&out).args(form));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let csv = || std::fs::read_to_string(out.join("copy-paths.csv")).unwrap();
+    for text in [from(&[]), from(&["--json"]), csv()] {
+        let moves = |c: char| matches!(c, '\u{1b}' | '\u{202e}' | '\u{9b}');
+        assert!(!text.contains(moves), "{text:?}");
+    }
+    assert!(!csv().contains(",=x"), "{}", csv());
+}
+
 /// What was measured for minutes would be lost.
 #[test]
 fn a_folder_that_cannot_be_written_is_told_before_anything_is_measured() {

@@ -59,7 +59,7 @@ pub fn write(record: &Record, out: &mut dyn Write) -> csv::Result<()> {
                     number(pass.taken.minor_faults),
                     number(pass.taken.major_faults),
                     number(pass.taken.read_bytes),
-                    pass.source.clone(),
+                    text(&plain(&pass.source)),
                     number(measured.resident_before_bytes),
                     pass.verified.map(|equal| equal.to_string()).unwrap_or_default(),
                 ])?;

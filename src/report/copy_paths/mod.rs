@@ -153,7 +153,7 @@ fn evidence(record: &Record, line: &Line) -> String {
     format!(
         "{:<24} {:>15} {:>7} {:>6} {:>9} {resident:>8} {equal:>5}",
         line.way.to_string(),
-        line.sources.join(", "),
+        plain(&line.sources.join(", ")),
         line.minor_faults.map_or_else(absent, units::count),
         line.major_faults.map_or_else(absent, units::count),
         line.read_bytes.map_or_else(absent, units::bytes),
