@@ -28,6 +28,8 @@ mod steady;
 pub mod unaccounted;
 mod work;
 
+use std::collections::BTreeMap;
+
 use crate::clock::At;
 use crate::event::What;
 use crate::metric::{self, Metric, Values};
@@ -215,15 +217,22 @@ impl StageTable {
 
 /// Why a metric is absent at a time, as far as the run says.
 pub fn reason_of_absence(run: &Run, metric: Metric, at: At) -> Option<&str> {
-    let mut reason = run.meta.absent.iter().find(|absent| absent.metric == metric).map(|absent| absent.reason.as_str());
+    reasons_of_absence(run, at).remove(&metric)
+}
+
+/// Why each metric that is absent at a time is so, as far as the run says; in one pass over its events.
+pub fn reasons_of_absence(run: &Run, at: At) -> BTreeMap<Metric, &str> {
+    // Of two reasons in `run.json` the first counts.
+    let of_run = run.meta.absent.iter().rev();
+    let mut reasons: BTreeMap<Metric, &str> = of_run.map(|absent| (absent.metric, absent.reason.as_str())).collect();
     for event in run.events.iter().filter(|event| event.at <= at) {
         match &event.what {
-            What::Absent { metric: of, reason: why } if *of == metric => reason = Some(why),
-            What::Present { metric: of } if *of == metric => reason = None,
+            What::Absent { metric, reason } => _ = reasons.insert(*metric, reason),
+            What::Present { metric } => _ = reasons.remove(metric),
             _ => {}
         }
     }
-    reason
+    reasons
 }
 
 /// The index of the sample whose values stand at each mark, the marks in order of time.

@@ -14,13 +14,16 @@
 //! Bounds are compared as bounds: apart, they differ; overlapping, they cannot be told apart. Two largest samples, which
 //! have no upper bound, are never called different; that one is larger than the other is said as what it is.
 
+use std::collections::BTreeMap;
+
 use crate::account::host::{Bounds, Part};
-use crate::account::{Basis, StageRow, reason_of_absence};
+use crate::account::{Basis, StageRow, reasons_of_absence};
 use crate::clock::At;
 use crate::event::word_of;
 use crate::metric::{ALL, Kind, Metric, Unit};
 
 use super::event::row;
+use super::series::Envelope;
 use super::{Arm, Party};
 
 /// What a figure is of.
@@ -139,16 +142,11 @@ pub fn median(cells: &[Cell]) -> Cell {
         [first, rest @ ..] if rest.iter().all(|other| other == first) => (*first).to_owned(),
         _ => "several".to_owned(),
     };
-    let mut values: Vec<u64> = known.iter().filter_map(|figure| figure.value).collect();
-    values.sort_unstable();
-    let value = (values.len() == known.len()).then(|| match values.len() {
-        count if count % 2 == 1 => values.get(count / 2).copied(),
-        count => Some(u64::midpoint(*values.get(count / 2 - 1)?, *values.get(count / 2)?)),
-    });
-    let low = known.iter().map(|figure| figure.low).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().min());
-    let high =
-        known.iter().map(|figure| figure.high).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
-    Ok(Known { value: value.flatten(), low, high, basis })
+    let values: Option<Vec<u64>> = known.iter().map(|figure| figure.value).collect();
+    let value = values.and_then(|values| Some(Envelope::of(&values)?.median));
+    let bounds: Vec<Bounds> = known.iter().map(|figure| Bounds { low: figure.low, high: figure.high }).collect();
+    let Bounds { low, high } = Envelope::of_bounds(&bounds);
+    Ok(Known { value, low, high, basis })
 }
 
 /// One figure divided by another, as a fraction; what it is divided by is never 0.
@@ -303,7 +301,7 @@ pub fn stages(parties: &[Party], arms: &[Arm], shared: &[String]) -> Vec<Stage> 
             let mut cells: Vec<Vec<Cell>> = arms.iter().map(|_| Vec::new()).collect();
             for (party, rows) in parties.iter().zip(&rows) {
                 if let Some(cells) = cells.get_mut(party.arm) {
-                    cells.push(cell(party, of, rows));
+                    cells.push(cell(of, rows));
                 }
             }
             Figure { of, cells }
@@ -327,11 +325,36 @@ fn device_metric(parties: &[Party], shared: &[String]) -> Metric {
     found.copied().unwrap_or(wanted[0])
 }
 
+/// A row of a run's table, and why each metric that it lacks is absent.
+struct Placed<'a> {
+    row: &'a StageRow,
+    why: BTreeMap<Metric, &'a str>,
+}
+
+impl<'a> Placed<'a> {
+    fn of(party: &Party<'a>, row: &'a StageRow) -> Placed<'a> {
+        let at = row.sampled.or(row.at()).unwrap_or(At(i64::MAX));
+        Placed { row, why: reasons_of_absence(party.run, at) }
+    }
+
+    fn value(&self, metric: Metric) -> Result<u64, String> {
+        self.row.values.get(metric).ok_or_else(|| self.why_absent(metric))
+    }
+
+    fn why_absent(&self, metric: Metric) -> String {
+        match self.why.get(&metric) {
+            Some(why) => (*why).to_owned(),
+            None if self.row.sampled.is_none() => "no sample was taken".to_owned(),
+            None => "no reason recorded".to_owned(),
+        }
+    }
+}
+
 /// Where a run's figures at a stage stand.
 struct Rows<'a> {
-    this: Option<&'a StageRow>,
+    this: Option<Placed<'a>>,
     /// The shared stage before, if it came before in this run too; start, for the first.
-    earlier: Result<Option<&'a StageRow>, String>,
+    earlier: Result<Option<Placed<'a>>, String>,
 }
 
 impl<'a> Rows<'a> {
@@ -339,31 +362,32 @@ impl<'a> Rows<'a> {
         let this = row(party, stage);
         let earlier = match (this, before) {
             (Some(this), Some(name)) => match row(party, name) {
-                Some(earlier) if earlier.at() <= this.at() => Ok(Some(earlier)),
+                Some(earlier) if earlier.at() <= this.at() => Ok(Some(Placed::of(party, earlier))),
                 _ => Err(format!("{name} came later in this run")),
             },
             _ => Ok(None),
         };
-        Rows { this, earlier }
+        Rows { this: this.map(|this| Placed::of(party, this)), earlier }
+    }
+
+    fn earlier(&self) -> Result<Option<&Placed<'a>>, String> {
+        self.earlier.as_ref().map(Option::as_ref).map_err(Clone::clone)
     }
 }
 
-fn cell(party: &Party, of: Quantity, rows: &Rows) -> Cell {
+fn cell(of: Quantity, rows: &Rows) -> Cell {
     // Shared stages are reached in every run.
-    let Some(this) = rows.this else { return Err("not reached".to_owned()) };
+    let Some(this) = &rows.this else { return Err("not reached".to_owned()) };
     match of {
-        Quantity::Host => account(this, this.host.total),
-        Quantity::HostPart(part) => account(this, this.host.part(part)),
-        Quantity::Time => time(this),
-        Quantity::Interval => interval(this, rows.earlier.clone()?),
-        Quantity::Value(metric) => match this.values.get(metric) {
-            Some(value) => Ok(Known::exactly(value, "sample")),
-            None => Err(why_absent(party, this, metric)),
-        },
-        Quantity::Delta(metric) => delta(party, this, metric, rows.earlier.clone()?),
-        Quantity::Peak(metric) => match this.peak(metric) {
+        Quantity::Host => account(this.row, this.row.host.total),
+        Quantity::HostPart(part) => account(this.row, this.row.host.part(part)),
+        Quantity::Time => time(this.row),
+        Quantity::Interval => interval(this.row, rows.earlier()?.map(|earlier| earlier.row)),
+        Quantity::Value(metric) => Ok(Known::exactly(this.value(metric)?, "sample")),
+        Quantity::Delta(metric) => delta(this, metric, rows.earlier()?),
+        Quantity::Peak(metric) => match this.row.peak(metric) {
             Some(peak) => Ok(Known::between(peak.low, peak.high, peak.basis.name())),
-            None => Err(why_absent(party, this, metric)),
+            None => Err(this.why_absent(metric)),
         },
     }
 }
@@ -403,24 +427,12 @@ fn interval(this: &StageRow, earlier: Option<&StageRow>) -> Cell {
     })
 }
 
-fn delta(party: &Party, this: &StageRow, metric: Metric, earlier: Option<&StageRow>) -> Cell {
-    let Some(now) = this.values.get(metric) else { return Err(why_absent(party, this, metric)) };
-    let was = match earlier {
-        // Counters count from start, where they are 0.
-        None => 0,
-        Some(row) => row.values.get(metric).ok_or_else(|| why_absent(party, row, metric))?,
-    };
+fn delta(this: &Placed, metric: Metric, earlier: Option<&Placed>) -> Cell {
+    let now = this.value(metric)?;
+    // Counters count from start, where they are 0.
+    let was = earlier.map_or(Ok(0), |earlier| earlier.value(metric))?;
     let grew = now.checked_sub(was).ok_or_else(|| format!("it fell from {was} to {now}"))?;
     Ok(Known::exactly(grew, "sample"))
-}
-
-fn why_absent(party: &Party, row: &StageRow, metric: Metric) -> String {
-    let at = row.sampled.or(row.at()).unwrap_or(At(i64::MAX));
-    match reason_of_absence(party.run, metric, at) {
-        Some(why) => why.to_owned(),
-        None if row.sampled.is_none() => "no sample was taken".to_owned(),
-        None => "no reason recorded".to_owned(),
-    }
 }
 
 #[cfg(test)]
