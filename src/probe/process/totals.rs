@@ -44,6 +44,7 @@ use std::collections::HashMap;
 use crate::launch::tree::ProcessKey;
 use crate::proc::stat::Stat;
 use crate::proc::text::Io;
+use crate::units;
 
 /// What a process took, its waited-for children included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,11 +265,12 @@ impl Ledger {
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.unwaited > 0 {
+            let (processes, their) = if self.unwaited == 1 { ("process", "its") } else { ("processes", "their") };
             caveats.push(format!(
-                "{} processes ended that no process of the tree waited for: their counters are as last seen, up to {:.1} ms \
-                 before their end",
+                "{} {processes} ended that no process of the tree waited for: {their} counters are as last seen, up to {} \
+                 before {their} end",
                 self.unwaited,
-                self.longest_unseen_ns as f64 / 1e6
+                units::duration(self.longest_unseen_ns)
             ));
         }
         if self.ambiguous > 0 {
