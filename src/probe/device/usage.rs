@@ -11,6 +11,7 @@
 
 use crate::clock::Mono;
 use crate::event::Pid;
+use crate::units;
 
 /// So much more may be in use on a device without anybody having taken it: contexts of the driver's own.
 pub const GROWTH: u64 = super::share::UNNAMED;
@@ -115,8 +116,9 @@ impl Usage {
         };
         let of_devices = format!(
             "the launch used no device: in {} readings{gap} no process of it had device memory, and no device that it may \
-             use had more than {GROWTH} bytes in use above what it had before the start",
-            self.readings
+             use had more than {} in use above what it had before the start",
+            self.readings,
+            units::bytes(GROWTH)
         );
         (Some(false), of_devices)
     }
