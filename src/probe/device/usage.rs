@@ -146,7 +146,7 @@ mod tests {
     fn unused_is_said_only_where_everything_was_told_and_nothing_grew() {
         let (used, why) = verdict(&[(NOBODY, Ok(0)), (None, Ok(GROWTH)), (NOBODY, Ok(5))], true);
         assert_eq!(used, Some(false));
-        assert!(why.contains("in 2 readings") && why.contains("67108864 bytes") && why.contains("2000 ms"), "{why}");
+        assert!(why.contains("in 2 readings") && why.contains("64 MiB in use") && why.contains("2000 ms"), "{why}");
         assert_eq!(verdict(&[(NOBODY, Ok(0))], false).0, None, "nobody was there");
         assert_eq!(verdict(&[(None, Ok(0))], true).0, None, "nobody was asked");
         assert_eq!(verdict(&[], true).0, None);
