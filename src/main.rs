@@ -170,12 +170,15 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
             if arguments.json {
                 print(&folder::refusal_text(&refusal))?;
             }
+            if let Some(out) = out {
+                folder::write_refusal(&arms, &(&refusal).into(), None, out)?;
+            }
             let _ = std::io::stderr().write_all(terminal::refusal(&refusal).as_bytes());
             return Ok(UNKNOWN);
         }
     };
     if let Some(out) = out {
-        folder::write(&arms, &comparison, out)?;
+        folder::write(&arms, &comparison, None, out)?;
     }
     print(&match arguments.json {
         true => folder::json_text(&arms, &comparison),

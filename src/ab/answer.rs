@@ -9,6 +9,7 @@ use super::series::Series;
 use crate::compare::likeness::Verdict;
 use crate::compare::{Comparison, Options};
 use crate::report::compare::{folder, json, terminal};
+use crate::report::html::compared::Refused;
 use crate::report::terminal::Page;
 use crate::report::text::json_for_terminals;
 
@@ -38,24 +39,30 @@ pub fn compare(series_folder: &Path, options: &Options, as_json: bool, out: Opti
     let has_runs = loaded.arms.iter().all(|arm| !arm.runs.is_empty());
     let compared = match has_runs {
         true => Comparison::of(&loaded.arms, &options)
-            .map_err(|refusal| (json::refusal(&refusal), terminal::refusal(&refusal))),
+            .map_err(|refusal| (json::refusal(&refusal), terminal::refusal(&refusal), Refused::from(&refusal))),
         false => {
             let why = "An arm has no run that came to the stopping event: nothing is compared.";
-            Err((serde_json::json!({"refused": {"why": "no_run", "words": why}}), format!("{why}\n")))
+            let refused = Refused { why: why.to_owned(), ..Refused::default() };
+            Err((serde_json::json!({"refused": {"why": "no_run", "words": why}}), format!("{why}\n"), refused))
         }
     };
     let comparison = match compared {
         Ok(comparison) => comparison,
-        Err((value, words)) => {
+        Err((value, words, refused)) => {
+            let told = compared::told(&series, &loaded, None);
+            if let Some(out) = out {
+                folder::write_refusal(&loaded.arms, &refused, Some(&told), out)?;
+            }
             let mut page = Page::default();
-            compared::end(&mut page, &series, &loaded);
+            compared::end(&mut page, &told);
             let text = if as_json { with_series(value, compared::json(&series, &loaded, None)) } else { String::new() };
             let refusal = format!("{words}{}", page.text());
             return Ok(Answer { text, refusal, is_alike: None });
         }
     };
+    let told = compared::told(&series, &loaded, Some(&comparison));
     if let Some(out) = out {
-        folder::write(&loaded.arms, &comparison, out)?;
+        folder::write(&loaded.arms, &comparison, Some(&told), out)?;
     }
     let text = match as_json {
         true => with_series(
@@ -63,7 +70,7 @@ pub fn compare(series_folder: &Path, options: &Options, as_json: bool, out: Opti
             compared::json(&series, &loaded, Some(&comparison)),
         ),
         false => {
-            let verdicts = compared::text(&series, &loaded, &comparison);
+            let verdicts = compared::text(&told, &loaded, &comparison);
             format!("{}{verdicts}", folder::text(&loaded.arms, &comparison, out))
         }
     };

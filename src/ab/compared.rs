@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::output::verdicts;
+use super::output::{digests, verdicts};
 use super::series::{RunEntry, RunState, Series, SeriesState};
 use crate::account::StageTable;
 use crate::account::host::Bounds;
@@ -17,7 +17,7 @@ use crate::compare::series::{Envelope, Pair, Remark, Verdict, exact, remarks};
 use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Stage};
 use crate::metric::Metric;
 use crate::report::compare::terminal::name;
-use crate::report::compare::words;
+use crate::report::compare::{paired, words};
 use crate::report::terminal::Page;
 use crate::report::text::plain;
 use crate::run::meta::wished;
@@ -180,82 +180,105 @@ fn is_told(stage: &Stage, figure: &Figure) -> bool {
     is_first || matches!(figure.of, Quantity::Delta(ReadBytes | MajorFaults) | Quantity::Peak(RssBytes))
 }
 
+/// What the series adds to a comparison, in words; where nothing is compared, what is to be said all the same.
+pub fn told(series: &Series, loaded: &Loaded, comparison: Option<&Comparison>) -> paired::Paired {
+    let stage = comparison.and_then(Comparison::at_the_end);
+    let figures = stage.into_iter().flat_map(|stage| stage.figures.iter().filter(|figure| is_told(stage, figure)));
+    let figures = figures
+        .map(|figure| Paired::of(figure, loaded))
+        .filter(|paired| paired.arms.iter().any(|(_, values, _)| values.iter().any(|value| *value != Bounds::ABSENT)));
+    let outputs = verdicts(series).into_iter().map(|verdict| paired::Output {
+        digests: digests(series, &verdict.of),
+        of: verdict.of,
+        verdict: verdict.words,
+    });
+    let mut notes = loaded.notes.clone();
+    notes.extend(state(series));
+    paired::Paired { figures: figures.map(|figure| words_of(&figure)).collect(), outputs: outputs.collect(), notes }
+}
+
+fn words_of(paired: &Paired) -> paired::Figure {
+    let shown = |amount: u64| words::amount_of(paired.of.unit(), amount);
+    let all: Vec<Option<u64>> =
+        paired.arms.iter().flat_map(|(_, values, _)| values).map(|value| exact(*value)).collect();
+    let all_same = match &all[..] {
+        [Some(first), rest @ ..] if rest.iter().all(|value| *value == Some(*first)) => Some((shown(*first), all.len())),
+        _ => None,
+    };
+    let arms = paired.arms.iter().map(|(arm, values, odd)| paired::ArmValues {
+        arm: (*arm).to_owned(),
+        values: listed(paired.of, values, &shown),
+        remarks: odd.iter().map(|remark| remark.words(&shown)).collect(),
+    });
+    let against = paired.against.iter().map(|against| {
+        let ratios: Vec<Thousandths> = against.pairs.iter().filter_map(|pair| pair_ratio(paired.of, pair)).collect();
+        let middle = Envelope::of(&ratios.iter().map(|ratio| ratio.0).collect::<Vec<u64>>());
+        let all: Vec<String> = ratios.iter().map(Thousandths::to_string).collect();
+        let ratios = match (middle, ratios.len()) {
+            (Some(_), 1) if against.pairs.len() == 1 => all.join(""),
+            (Some(Envelope { median, .. }), pairs) if pairs == against.pairs.len() => {
+                format!("{}, median {}", all.join(" "), Thousandths(median))
+            }
+            _ => String::new(),
+        };
+        paired::Against { arm: against.arm.to_owned(), ratios, verdict: against.verdict.words() }
+    });
+    paired::Figure { of: paired.of, all_same, arms: arms.collect(), against: against.collect() }
+}
+
 /// The verdicts for a terminal, below the comparison.
-pub fn text(series: &Series, loaded: &Loaded, comparison: &Comparison) -> String {
+pub fn text(told: &paired::Paired, loaded: &Loaded, comparison: &Comparison) -> String {
     let mut page = Page::default();
     if let Some(stage) = comparison.at_the_end() {
         let reference = loaded.arms.first().map(|arm| arm.name.as_str()).unwrap_or_default();
         page.blank();
         page.line(&format!("Pair by pair at {}, ÷ {reference}:", plain(&stage.name)));
-        for figure in stage.figures.iter().filter(|figure| is_told(stage, figure)) {
-            let paired = Paired::of(figure, loaded);
-            if paired.arms.iter().all(|(_, values, _)| values.iter().all(|value| *value == Bounds::ABSENT)) {
-                continue;
-            }
-            tell(&mut page, &paired);
-        }
+        told.figures.iter().for_each(|figure| tell(&mut page, figure));
     }
-    end(&mut page, series, loaded);
+    end(&mut page, told);
     page.text()
 }
 
 /// What is said below a comparison, or in its place where it is refused.
-pub fn end(page: &mut Page, series: &Series, loaded: &Loaded) {
-    let outputs = verdicts(series);
-    if !outputs.is_empty() {
+pub fn end(page: &mut Page, told: &paired::Paired) {
+    if !told.outputs.is_empty() {
         page.blank();
-        outputs.iter().for_each(|verdict| page.line(&plain(&format!("output {}: {}", verdict.of, verdict.words))));
+        told.outputs.iter().for_each(|output| page.line(&plain(&format!("output {}: {}", output.of, output.verdict))));
     }
-    if !loaded.notes.is_empty() || series.state != SeriesState::Done || series.problem.is_some() {
+    if !told.notes.is_empty() {
         page.blank();
-        loaded.notes.iter().for_each(|why| page.line(&plain(why)));
+        told.notes.iter().for_each(|why| page.line(&plain(why)));
     }
-    page_state(page, series);
 }
 
-fn page_state(page: &mut Page, series: &Series) {
+/// How far the series came, where that is not all there is to say.
+fn state(series: &Series) -> Option<String> {
     let (ran, meant) = (series.runs.len(), series.order.len());
-    let why = series.problem.as_ref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
+    let why = series.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     match series.state {
-        SeriesState::Done if why.is_empty() => {}
-        SeriesState::Done => page.line(&format!("All {ran} runs were made{why}")),
-        SeriesState::Running => {
-            page.line(&format!("The series is running, or was killed, after {ran} of {meant} runs"))
-        }
+        SeriesState::Done if why.is_empty() => None,
+        SeriesState::Done => Some(format!("All {ran} runs were made{why}")),
+        SeriesState::Running => Some(format!("The series is running, or was killed, after {ran} of {meant} runs")),
         SeriesState::Interrupted | SeriesState::Failed => {
-            page.line(&format!("The series ended after {ran} of {meant} runs{why}"))
+            Some(format!("The series ended after {ran} of {meant} runs{why}"))
         }
     }
 }
 
-fn tell(page: &mut Page, paired: &Paired) {
-    let shown = |amount: u64| words::amount_of(paired.of.unit(), amount);
-    let name = name(paired.of);
-    let all: Vec<Option<u64>> =
-        paired.arms.iter().flat_map(|(_, values, _)| values).map(|value| exact(*value)).collect();
-    if let [Some(first), rest @ ..] = &all[..]
-        && rest.iter().all(|value| *value == Some(*first))
-    {
-        page.raw(&format!("{}: {} in all {} runs", plain(name.trim()), shown(*first), all.len()));
+fn tell(page: &mut Page, figure: &paired::Figure) {
+    let name = name(figure.of);
+    if let Some((value, runs)) = &figure.all_same {
+        page.raw(&format!("{}: {value} in all {runs} runs", plain(name.trim())));
         return;
     }
     page.raw(&plain(name.trim()));
-    for (arm, values, odd) in &paired.arms {
-        page.indented(2, &format!("{arm}: {}", listed(paired.of, values, &shown)));
-        odd.iter().for_each(|remark| page.indented(5, &remark.words(&shown)));
+    for arm in &figure.arms {
+        page.indented(2, &format!("{}: {}", arm.arm, arm.values));
+        arm.remarks.iter().for_each(|remark| page.indented(5, remark));
     }
-    for against in &paired.against {
-        let ratios: Vec<Thousandths> = against.pairs.iter().filter_map(|pair| pair_ratio(paired.of, pair)).collect();
-        let middle = Envelope::of(&ratios.iter().map(|ratio| ratio.0).collect::<Vec<u64>>());
-        let all: Vec<String> = ratios.iter().map(Thousandths::to_string).collect();
-        let told = match (middle, ratios.len()) {
-            (Some(_), 1) if against.pairs.len() == 1 => format!(" {}:", all.join("")),
-            (Some(Envelope { median, .. }), pairs) if pairs == against.pairs.len() => {
-                format!(" {}, median {}:", all.join(" "), Thousandths(median))
-            }
-            _ => ":".to_owned(),
-        };
-        page.indented(2, &format!("{} ÷{told} {}", against.arm, against.verdict.words()));
+    for against in &figure.against {
+        let ratios = if against.ratios.is_empty() { String::new() } else { format!(" {}", against.ratios) };
+        page.indented(2, &format!("{} ÷{ratios}: {}", against.arm, against.verdict));
     }
 }
 

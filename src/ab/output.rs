@@ -170,9 +170,28 @@ pub struct Verdict {
     pub words: String,
 }
 
+/// Each run of the series proper, and its digest or the reason why there is none.
+pub fn digests(series: &Series, of: &str) -> Vec<(String, Result<String, String>)> {
+    let told = |run: &super::series::RunEntry| {
+        let output = run.outputs.iter().find(|output| output.of == of);
+        let digest = match output {
+            Some(Output { sha256: Some(sha256), .. }) => Ok(sha256.clone()),
+            Some(Output { reason, .. }) => Err(reason.clone().unwrap_or_else(|| "not known".to_owned())),
+            None => Err("not looked at".to_owned()),
+        };
+        (format!("run {} ({})", run.number, run.arm), digest)
+    };
+    produced(series).map(told).collect()
+}
+
+/// The runs whose outputs count.
+fn produced(series: &Series) -> impl Iterator<Item = &super::series::RunEntry> {
+    series.runs.iter().filter(|run| !run.warmup && run.state != RunState::Interrupted)
+}
+
 /// One verdict for each kind that was asked for. Runs that failed or were interrupted count too: they produced what they did.
 pub fn verdicts(series: &Series) -> Vec<Verdict> {
-    let runs = || series.runs.iter().filter(|run| !run.warmup && run.state != RunState::Interrupted);
+    let runs = || produced(series);
     let verdict = |of: &String| {
         let mut digests: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
         let mut unknown = None;

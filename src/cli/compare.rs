@@ -49,7 +49,7 @@ pub struct CompareArgs {
     /// Exact figures as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write compare.csv, compare.json, compare.svg and compare.png here
+    /// Write compare.html, compare.csv, compare.json, compare.svg and compare.png here
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// By what the artifacts are held to be the same: their headers, or all of their contents, which are hashed now where

@@ -132,11 +132,16 @@ impl Refusal {
                 stages => format!("{run} reached {}.", stages.join(", ")),
             });
         }
-        sentences.push(match &self.latest_shared {
+        sentences.push(self.shared_words());
+        sentences
+    }
+
+    /// What all share, in a sentence.
+    pub fn shared_words(&self) -> String {
+        match &self.latest_shared {
             Some(stage) => format!("The latest that all share with one definition is {stage}: --at {stage}"),
             None => "They share no stage with one definition.".to_owned(),
-        });
-        sentences
+        }
     }
 }
 

@@ -170,7 +170,7 @@ impl Page {
     }
 
     /// Its paragraphs alone, for a report that has its own tables.
-    pub(super) fn paragraphs(self) -> Vec<String> {
+    pub(in crate::report) fn paragraphs(self) -> Vec<String> {
         let paragraph = |part| match part {
             Written::Paragraph(_, text) => Some(text),
             Written::Raw(_) => None,

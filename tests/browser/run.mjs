@@ -1,4 +1,4 @@
-// report.html in a real browser: nothing is fetched, nothing of a run is run, and the figures of an interval are those of
+// report.html and compare.html in a real browser: nothing is fetched, nothing of a run is run, and the figures of an interval are those of
 // the account.
 //
 // Usage: node run.mjs STAGEMARK [--run FOLDER]... [--screenshots FOLDER]
@@ -239,6 +239,55 @@ reports.long = report(long, "long");
 reports.hostile = report(hostile, "hostile");
 reports.one = report(trimmed("lazy", "one-sample", 1), "one-sample");
 reports.none = report(trimmed("lazy", "no-sample", 0), "no-sample");
+
+// ---- comparisons ----
+function compared(name, folders, ...options) {
+  const out = path.join(scratch, "comparisons", name);
+  let status = 0;
+  try {
+    execFileSync(stagemark, ["compare", ...folders, "--out", out, ...options], { stdio: "ignore" });
+  } catch (error) {
+    status = error.status;
+  }
+  return { name: "compare-" + name, page: path.join(out, "compare.html"), status, out };
+}
+// Six runs of two ways of loading by turns, whose times differ; the last run failed.
+function series(name) {
+  const folder = path.join(scratch, "series", name);
+  const arms = ["mapped", "read"], runs = [], order = [];
+  for (let round = 0; round < 3; round++) {
+    for (const arm of round % 2 ? [1, 0] : [0, 1]) {
+      const number = runs.length + 1;
+      order.push(arms[arm]);
+      runs.push({ number, arm: arms[arm], round, warmup: false, state: number === 6 ? "failed" : "done", status: number === 6 ? 7 : 0, said: HOSTILE, took_ns: 1,
+        outputs: [{ of: "stdout", sha256: "5a".repeat(32) }, { of: "o.*", sha256: null, reason: HOSTILE }] });
+      const run = path.join(folder, "runs", String(number).padStart(2, "0") + "-" + arms[arm]);
+      fs.cpSync(fixture(arm ? "read" : "mmap"), run, { recursive: true });
+      const events = path.join(run, "events.csv");
+      const later = (_, t, rest) => String(Number(t) + [0, 40e6, 700e6][round]) + rest;
+      fs.writeFileSync(events, fs.readFileSync(events, "utf8").replace(/^(\d+)(,[^\n]*first_response)/gm, later));
+    }
+  }
+  const entry = (name, mode) => ({ name, argv: ["python3", "serve.py", mode], environment: {} });
+  fs.writeFileSync(path.join(folder, "series.json"), JSON.stringify({
+    schema: 1, stagemark: "0.1.0", started: "", state: "failed", problem: HOSTILE, arms: [entry(arms[0], "--mmap"), entry(arms[1], "--read")],
+    order, cache: "as-is", until: "first_response", same_output: ["stdout", "o.*"], identity: [], runs,
+  }));
+  return folder;
+}
+const pair = [fixture("mmap"), fixture("read")];
+const hostileTwin = path.join(scratch, "runs", "hostile-twin");
+fs.cpSync(hostile, hostileTwin, { recursive: true });
+fs.writeFileSync(path.join(hostileTwin, "run.json"), fs.readFileSync(path.join(hostile, "run.json"), "utf8").replaceAll("/m/", "/n/"));
+const comparisons = [
+  compared("two", pair, "--vary", "argv"),
+  compared("unlike", [fixture("mmap"), fixture("read"), fixture("mmap")]),
+  compared("published", [fixture("pr-before"), fixture("pr-after")], "--vary", "commit"),
+  compared("series", [series("of-six")], "--vary", "argv"),
+  compared("refused", [fixture("at-mapping"), fixture("after-placement")]),
+  compared("hostile", [hostile, hostileTwin]),
+  compared("hostile-refused", [hostile, fixture("mmap")]),
+];
 const given = named("--run").map((folder, index) => report(folder, `given-${index}`));
 
 const test = async (what, act) => {
@@ -391,6 +440,50 @@ await test("on paper, and without scripts, the picture stands in for the interac
   await open(reports.none.page, {}, async (page) => {
     equal(await page.locator("figure.static").isVisible(), true, "without samples");
   });
+});
+
+await test("launches side by side", async () => {
+  equal(comparisons.map((made) => [made.name, made.status]), [["compare-two", 0], ["compare-unlike", 0], ["compare-published", 0], ["compare-series", 0], ["compare-refused", 3], ["compare-hostile", 0], ["compare-hostile-refused", 3]], "exit statuses");
+  for (const made of comparisons) {
+    const refused = made.status === 3;
+    await open(made.page, {}, async (page) => {
+      equal(await page.locator("script").count(), 0, `${made.name}: scripts`);
+      equal(await page.locator("img").count(), refused ? 0 : 1, `${made.name}: pictures`);
+      holds(!/[\u202e\u0000-\u0008\u001b]/.test(await page.evaluate(() => document.body.innerText)), `${made.name}: nothing turns writing round`);
+      equal(await page.locator(".box").count(), refused ? 1 : 2, `${made.name}: boxes`);
+      if (refused) {
+        equal(await page.locator(".card, .figure, #figures, #pairs").count(), 0, `${made.name}: no figures`);
+        holds(!/\d\s*(ns|µs|ms|s|B|KiB|MiB|GiB|%)\b/.test(await page.locator("body").innerText()), `${made.name}: no figures in words`);
+        equal(fs.existsSync(path.join(made.out, "compare.csv")), false, `${made.name}: no table`);
+        return;
+      }
+      const wide = await page.locator("figure img").evaluate((image) => image.naturalWidth);
+      holds(wide > 0, `${made.name}: the picture is drawn`);
+      // What is under the pointer is what compare.csv has.
+      const rows = csv(path.join(made.out, "compare.csv"));
+      const end = rows.at(-1).stage;
+      const shown = await page.locator("#figures table").evaluateAll((tables) => tables.flatMap((table) => [...table.querySelectorAll("tbody")].slice(0, 1)).flatMap((stage) => [...stage.querySelectorAll("tr:not(.group)")]).map((row) => [row.querySelector("th").title, row.querySelector("td").title]));
+      const first = rows.filter((row) => row.stage === end && row.arm === rows[0].arm && row.run === "1");
+      equal(shown.map(([name]) => name).sort(), first.map((row) => row.metric).sort(), `${made.name}: a row a figure`);
+      for (const [name, title] of shown) {
+        const { value, low, high, reason } = first.find((row) => row.metric === name);
+        const exact = low === high && value !== "";
+        holds(title.includes(reason ? "absent: " : exact ? value : `at least ${low || "not known"}, at most ${high || "not known"}`), `${made.name}: ${name}: ${title}`);
+      }
+    });
+    await open(made.page, { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }, async (page) => {
+      equal(await page.evaluate(() => document.documentElement.scrollWidth), 390, `${made.name}: a telephone's page scrolls one way`);
+      await shot(page, `phone-${made.name}`, true);
+    });
+    for (const colorScheme of ["light", "dark"]) {
+      await open(made.page, { colorScheme }, async (page) => {
+        const background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+        holds((background === "rgb(255, 255, 255)") === (colorScheme === "light"), background);
+        await shot(page, `${colorScheme}-${made.name}`, true);
+        if (screenshots && colorScheme === "light") await page.pdf({ path: path.join(screenshots, made.name + ".pdf"), format: "A4" });
+      });
+    }
+  }
 });
 
 await browser.close();

@@ -75,6 +75,10 @@ fn a_loader_that_never_maps_is_not_compared_at_the_mapping() {
     // What was run is kept.
     assert_eq!(json(&place.out().join("series.json"))["state"], "done");
     assert!(place.out().join("runs/02-heap/stages.csv").is_file());
+    // The page says why, and there are no figures.
+    let page = std::fs::read_to_string(place.out().join("compare.html")).unwrap();
+    assert!(page.contains("lazy and heap: not compared") && page.contains("mapping_available was not reached by heap"));
+    assert!(!page.contains("<section id=\"figures\"") && !place.out().join("compare.csv").exists());
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn at_shared_events_it_is_judged_and_the_lead_of_the_lazy_one_shrinks() {
     assert!(lead("first_response") < lead("module_populated"), "{answer}");
     let written = json(&place.out().join("series.json"));
     assert_eq!(written["identity"][0]["sha256"].as_str().unwrap().len(), 64);
-    for file in ["compare.csv", "compare.svg"] {
+    for file in ["compare.csv", "compare.svg", "compare.html"] {
         assert!(place.out().join(file).is_file(), "{file}");
     }
     // The same again from the folder alone.
@@ -284,6 +288,17 @@ fn recorded_figures_have_a_verdict_from_three_pairs_on() {
         "{three}"
     );
     assert_eq!(told(&folder), three, "the same folder, the same bytes");
+    // The page has the values, the ratios and the verdict, which stands with the figure at the top too.
+    let mut command = stagemark();
+    command.args(["compare", ".", "--vary", "argv", "--out", "page"]).current_dir(folder.path());
+    assert_eq!(finish(&mut command).status.code(), Some(0));
+    let page = std::fs::read_to_string(folder.path().join("page/compare.html")).unwrap();
+    assert_eq!(page.matches("different: lower, beyond 1% in every pair (3 pairs)").count(), 2, "{page}");
+    for told in
+        ["before: median of 3 runs", "after ÷ before", "0.057 0.057 0.057, median 0.057", "1184 s, 1184 s, 1184 s"]
+    {
+        assert!(page.contains(told), "{told}");
+    }
     // A run that is not there is said, and nothing is made up for it.
     std::fs::remove_dir_all(folder.path().join("runs/04-before")).unwrap();
     let output = finish(stagemark().args(["compare", "."]).current_dir(folder.path()));

@@ -21,18 +21,18 @@ use unicode_width::UnicodeWidthStr;
 use crate::reports::golden;
 use crate::support::{finish, reference_loader, stagemark};
 
-fn runs() -> PathBuf {
+pub fn runs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runs")
 }
 
 /// A constructed run under the path that a reader in its folder would give.
-fn run(name: &str) -> Run {
+pub fn run(name: &str) -> Run {
     let mut run = Run::load(&runs().join(name)).unwrap();
     run.folder = PathBuf::from(name);
     run
 }
 
-fn arms(runs: Vec<Run>) -> Vec<Arm> {
+pub fn arms(runs: Vec<Run>) -> Vec<Arm> {
     let named = |(run, name): (Run, char)| {
         let table = StageTable::of(&run);
         Arm { name: name.to_string(), runs: vec![(run, table)] }
@@ -40,19 +40,19 @@ fn arms(runs: Vec<Run>) -> Vec<Arm> {
     runs.into_iter().zip('A'..).map(named).collect()
 }
 
-fn varying(what: &[&str]) -> Options {
+pub fn varying(what: &[&str]) -> Options {
     Options { vary: what.iter().map(|what| Vary::parse(what).unwrap()).collect(), ..Options::default() }
 }
 
-fn at(stage: &str) -> Options {
+pub fn at(stage: &str) -> Options {
     Options { at: Some(stage.to_owned()), ..Options::default() }
 }
 
-fn compared_as(arms: &[Arm], options: &Options) -> Comparison {
+pub fn compared_as(arms: &[Arm], options: &Options) -> Comparison {
     Comparison::of(arms, options).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
-fn refused(arms: &[Arm], options: &Options) -> Refusal {
+pub fn refused(arms: &[Arm], options: &Options) -> Refusal {
     Comparison::of(arms, options).expect_err("it was to be refused")
 }
 
@@ -83,7 +83,7 @@ fn differences(comparison: &Comparison) -> Vec<String> {
     comparison.likeness.differences().map(told).collect()
 }
 
-fn marks_of(run: &mut Run, mut change: impl FnMut(&mut At, &mut stagemark::event::Mark)) {
+pub fn marks_of(run: &mut Run, mut change: impl FnMut(&mut At, &mut stagemark::event::Mark)) {
     for event in &mut run.events {
         if let What::Mark(mark) = &mut event.what {
             change(&mut event.at, mark);
@@ -542,7 +542,7 @@ fn the_same_folders_give_the_same_bytes_and_files() {
         command.current_dir(runs()).args(["compare", "mmap", "read", "--vary", "argv", "--strict", "--out"]).arg(&out);
         let output = finish(&mut command);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let files = ["compare.csv", "compare.json", "compare.svg", "compare.png"];
+        let files = ["compare.csv", "compare.json", "compare.svg", "compare.png", "compare.html"];
         files.map(|file| std::fs::read(out.join(file)).unwrap())
     };
     let (one, other) = (made("one"), made("other"));

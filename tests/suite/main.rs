@@ -7,6 +7,7 @@ mod budget;
 mod cache;
 mod cli;
 mod compare;
+mod compare_page;
 mod conditions;
 mod confine;
 mod copy_paths;

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::paired::Paired;
 use super::{csv, json, terminal};
 use crate::account::StageTable;
 use crate::compare::likeness::artifacts;
 use crate::compare::{Arm, Comparison, Refusal};
 use crate::event::text_of;
 use crate::probe::contents;
+use crate::report::html::compared::{self, Refused};
 use crate::report::plot;
 use crate::report::text::{json_for_terminals, plain};
 use crate::run::{self, Run, RunError};
@@ -20,6 +22,7 @@ pub const CSV: &str = "compare.csv";
 pub const JSON: &str = "compare.json";
 pub const SVG: &str = "compare.svg";
 pub const PNG: &str = "compare.png";
+pub const HTML: &str = "compare.html";
 
 /// Each folder as an arm of one run, named A, B, C….
 pub fn arms(folders: &[PathBuf]) -> Result<Vec<Arm>, RunError> {
@@ -47,18 +50,24 @@ pub fn prepare(out: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("--out {shown}"))
 }
 
-/// Writes the files of a comparison, each whole or not at all.
-pub fn write(arms: &[Arm], comparison: &Comparison, out: &Path) -> anyhow::Result<()> {
+/// Writes the files of a comparison, each whole or not at all. `series`: what one adds.
+pub fn write(arms: &[Arm], comparison: &Comparison, series: Option<&Paired>, out: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     csv::write(comparison, &mut rows)?;
     let (svg, png) = plot::compared::svg_and_png(arms, comparison)?;
     let json = json_text(arms, comparison).into_bytes();
-    let files = [(CSV, rows), (JSON, json), (SVG, svg.into_bytes()), (PNG, png)];
-    for (name, bytes) in files {
-        let path = out.join(name);
-        run::replace(&path, &bytes).with_context(|| text_of(&path))?;
-    }
-    Ok(())
+    let html = compared::page(arms, comparison, series, &svg).into_bytes();
+    let files = [(CSV, rows), (JSON, json), (SVG, svg.into_bytes()), (PNG, png), (HTML, html)];
+    files.into_iter().try_for_each(|(name, bytes)| replace(&out.join(name), &bytes))
+}
+
+/// Writes the page of a refusal, which stands in the place of one with figures.
+pub fn write_refusal(arms: &[Arm], refused: &Refused, series: Option<&Paired>, out: &Path) -> anyhow::Result<()> {
+    replace(&out.join(HTML), compared::refusal(arms, refused, series).as_bytes())
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    run::replace(path, bytes).with_context(|| text_of(path))
 }
 
 /// The comparison as JSON, with a line end.
@@ -94,7 +103,8 @@ pub fn text(arms: &[Arm], comparison: &Comparison, out: Option<&Path>) -> String
     let mut text = terminal::text(arms, comparison);
     if let Some(out) = out {
         // Paths are not broken, so that they can be copied.
-        text.push_str(&format!("\nfigures   {}\n", plain(&text_of(out.join(CSV)))));
+        text.push_str(&format!("\npage      {}\n", plain(&text_of(out.join(HTML)))));
+        text.push_str(&format!("figures   {}\n", plain(&text_of(out.join(CSV)))));
         text.push_str(&format!("timelines {}\n", plain(&text_of(out.join(SVG)))));
     }
     text

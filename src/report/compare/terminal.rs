@@ -6,7 +6,7 @@
 use super::words;
 use crate::account::host::Part;
 use crate::compare::likeness::{Field, State, Verdict};
-use crate::compare::{Arm, Cell, Comparison, Figure, Quantity, Refusal, Stage, Subject};
+use crate::compare::{Arm, Cell, Comparison, Figure, Likeness, Quantity, Refusal, Stage, Subject};
 use crate::event::{text_of, word_of};
 use crate::metric::Metric;
 use crate::report::terminal::{ABSENT, Page, WIDTH};
@@ -45,7 +45,9 @@ pub fn text(arms: &[Arm], comparison: &Comparison) -> String {
         stage(&mut page, comparison, end);
         before.iter().for_each(|earlier| stage(&mut page, comparison, earlier));
     }
-    footnotes(&mut page, comparison);
+    page.blank();
+    absences(&mut page, comparison, |stage| shown(stage).collect());
+    limits(&mut page, comparison, |stage| shown(stage).collect());
     likeness(&mut page, comparison);
     if !comparison.notes.is_empty() {
         page.blank();
@@ -79,7 +81,8 @@ fn who(page: &mut Page, arms: &[Arm]) {
     }
 }
 
-fn event(page: &mut Page, comparison: &Comparison) {
+/// Where the comparison begins and ends, and whether that was declared.
+pub(in crate::report) fn event(page: &mut Page, comparison: &Comparison) {
     page.blank();
     let event = &comparison.event;
     let evidence: Vec<String> = event.evidence.iter().map(word_of).collect();
@@ -125,7 +128,7 @@ pub fn name(of: Quantity) -> String {
 }
 
 /// The figures of a stage that are shown: host memory, device memory and time, known or not, then what some run has.
-fn shown(stage: &Stage) -> impl Iterator<Item = &Figure> {
+pub(in crate::report) fn shown(stage: &Stage) -> impl Iterator<Item = &Figure> {
     let is_shown =
         |of: Quantity| matches!(of, Quantity::Host | Quantity::Time) || SHOWN.contains(&of) || is_device_peak(of);
     let first = stage.figures.iter().take(3);
@@ -185,16 +188,7 @@ fn below(page: &mut Page, comparison: &Comparison, figure: &Figure) {
     let names = comparison.arms.iter().map(|(name, _)| columns(&elide(&plain(name), ARM))).max().unwrap_or(0);
     for (arm, (arm_name, runs)) in comparison.arms.iter().enumerate() {
         let this = figure.of_arm(arm);
-        let shown = match (&this, runs) {
-            (Ok(known), 2..) => match known.value {
-                Some(median) => {
-                    let median = words::amount_of(figure.of.unit(), median);
-                    format!("{median} ({})", words::figure(figure.of, &this))
-                }
-                None => words::figure(figure.of, &this),
-            },
-            _ => words::figure(figure.of, &this),
-        };
+        let shown = words::of_runs_at_once(figure.of, &this, *runs);
         let name = if arm == 0 { name(figure.of) } else { String::new() };
         let standing = if arm == 0 { String::new() } else { words::standing(figure.of, &first, &this) };
         let width = if *runs > 1 { FIGURE + 8 } else { FIGURE };
@@ -208,9 +202,8 @@ fn below(page: &mut Page, comparison: &Comparison, figure: &Figure) {
     }
 }
 
-/// Why cells are absent, what is not compared, and what a reader may not take from it.
-fn footnotes(page: &mut Page, comparison: &Comparison) {
-    page.blank();
+/// Why cells are absent. `shown`: the figures of a stage that the reader sees.
+pub(in crate::report) fn absences(page: &mut Page, comparison: &Comparison, shown: fn(&Stage) -> Vec<&Figure>) {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for figure in comparison.stages.iter().rev().flat_map(shown) {
         for (arm, cells) in figure.cells.iter().enumerate() {
@@ -229,6 +222,10 @@ fn footnotes(page: &mut Page, comparison: &Comparison) {
     for (why, names) in reasons {
         page.line(&format!("{ABSENT} {} {why}", names.join(", ")));
     }
+}
+
+/// What is not compared, and what a reader may not take from the figures.
+pub(in crate::report) fn limits(page: &mut Page, comparison: &Comparison, shown: fn(&Stage) -> Vec<&Figure>) {
     for out in &comparison.left_out {
         page.line(&format!("{} is not compared: {}.", plain(&out.stage), plain(&out.why)));
     }
@@ -247,14 +244,7 @@ fn footnotes(page: &mut Page, comparison: &Comparison) {
 fn likeness(page: &mut Page, comparison: &Comparison) {
     let likeness = &comparison.likeness;
     page.blank();
-    let count = |state| likeness.fields.iter().filter(|field| field.state == state).count();
-    let counted: Vec<String> = [State::Unexplained, State::Unknown, State::Expected]
-        .into_iter()
-        .filter(|state| count(*state) > 0)
-        .map(|state| format!("{} {}", count(state), state.name()))
-        .collect();
-    let counted = if counted.is_empty() { String::new() } else { format!(": {}", counted.join(", ")) };
-    page.line(&format!("{}{counted}", headline(likeness.verdict())));
+    page.line(&alike(likeness));
     for state in [State::Unexplained, State::Unknown, State::Expected] {
         for field in likeness.fields.iter().filter(|field| field.state == state) {
             page.indented(2, &difference(field));
@@ -272,6 +262,18 @@ fn likeness(page: &mut Page, comparison: &Comparison) {
     if !same.is_empty() {
         page.indented(2, &format!("same: {}", same.join(", ")));
     }
+}
+
+/// Whether the runs were alike, and how many facts say otherwise.
+pub(in crate::report) fn alike(likeness: &Likeness) -> String {
+    let count = |state| likeness.fields.iter().filter(|field| field.state == state).count();
+    let counted: Vec<String> = [State::Unexplained, State::Unknown, State::Expected]
+        .into_iter()
+        .filter(|state| count(*state) > 0)
+        .map(|state| format!("{} {}", count(state), state.name()))
+        .collect();
+    let counted = if counted.is_empty() { String::new() } else { format!(": {}", counted.join(", ")) };
+    format!("{}{counted}", headline(likeness.verdict()))
 }
 
 fn headline(verdict: Verdict) -> &'static str {
@@ -319,30 +321,42 @@ fn for_people(name: &str, value: &str) -> String {
     elide(&plain(&shown.join(" ")), VALUE)
 }
 
-/// A fact that is not the same: who has what. Runs that have the same share a place.
-fn difference(field: &Field) -> String {
+/// What a run has of a fact.
+pub(in crate::report) fn recorded(field: &Field, value: Option<&str>) -> String {
+    match (value, field.subject) {
+        (None, _) => "not known".to_owned(),
+        // Words that somebody chose stand as they are.
+        (Some(value), Subject::Argv | Subject::Env) => elide(&plain(value), VALUE),
+        (Some(value), _) => for_people(&field.name, value),
+    }
+}
+
+/// Who has what of a fact. Runs that have the same share a place.
+pub(in crate::report) fn who_has_what(field: &Field) -> String {
     let mut values: Vec<(String, Vec<String>)> = Vec::new();
     for (run, value) in &field.values {
-        let value = value.as_deref().map_or_else(
-            || "not known".to_owned(),
-            |value| match field.subject {
-                // Words that somebody chose stand as they are.
-                Subject::Argv | Subject::Env => elide(&plain(value), VALUE),
-                _ => for_people(&field.name, value),
-            },
-        );
+        let value = recorded(field, value.as_deref());
         match values.iter_mut().find(|(known, _)| *known == value) {
             Some((_, runs)) => runs.push(plain(run)),
             None => values.push((value, vec![plain(run)])),
         }
     }
     let values: Vec<String> = values.into_iter().map(|(value, runs)| format!("{}: {value}", runs.join(", "))).collect();
-    let note = field.note.as_ref().map(|note| format!(" ({})", plain(note))).unwrap_or_default();
-    let name = match field.name == field.subject.name() {
+    values.join(" · ")
+}
+
+/// A fact's name, as `--vary` takes it.
+pub(in crate::report) fn fact(field: &Field) -> String {
+    match field.name == field.subject.name() {
         true => field.subject.name().to_owned(),
         false => format!("{}:{}", field.subject.name(), plain(&field.name)),
-    };
-    format!("{} {name} — {}{note}", field.state.name(), values.join(" · "))
+    }
+}
+
+/// A fact that is not the same.
+pub(in crate::report) fn difference(field: &Field) -> String {
+    let note = field.note.as_ref().map(|note| format!(" ({})", plain(note))).unwrap_or_default();
+    format!("{} {} — {}{note}", field.state.name(), fact(field), who_has_what(field))
 }
 
 #[cfg(test)]

@@ -21,6 +21,27 @@ pub fn figure(of: Quantity, cell: &Cell) -> String {
     }
 }
 
+/// An arm's figure; of several runs their median, and from the least to the most where that is another.
+pub fn of_runs(of: Quantity, cell: &Cell, runs: usize) -> (String, Option<String>) {
+    let range = figure(of, cell);
+    match cell {
+        Ok(Known { value: Some(median), .. }) if runs > 1 => {
+            let median = amount_of(of.unit(), *median);
+            let range = (range != median).then_some(range);
+            (median, range)
+        }
+        _ => (range, None),
+    }
+}
+
+/// The same in one text.
+pub fn of_runs_at_once(of: Quantity, cell: &Cell, runs: usize) -> String {
+    match of_runs(of, cell, runs) {
+        (median, Some(range)) => format!("{median} ({range})"),
+        (figure, None) => figure,
+    }
+}
+
 /// An exact number with its unit.
 pub fn amount_of(unit: Unit, amount: u64) -> String {
     match unit {

@@ -40,7 +40,7 @@ fn program(run: &Run) -> String {
 }
 
 /// The command as it can be read, on one line; secrets were masked when it was recorded.
-fn command(run: &Run) -> String {
+pub(super) fn command(run: &Run) -> String {
     let shown = |argument: &String| match plot::one_line(argument) {
         line if line.is_empty() || line.contains(char::is_whitespace) => format!("'{line}'"),
         line => line,

@@ -12,6 +12,7 @@
 
 mod accounts;
 mod chart;
+pub mod compared;
 mod files;
 mod findings;
 mod first;
@@ -47,23 +48,29 @@ pub struct Pictures<'a> {
 
 /// The page of a run.
 pub fn page(run: &Run, table: &StageTable, pictures: Pictures) -> anyhow::Result<String> {
-    let title = plot::title(run);
-    let mut head = Html::default();
-    head.text(&title);
-    let body = body(run, table, pictures);
-    let policy = policy::policy(&[CHART_SCRIPT, SCRIPT], &[CHART_STYLE, STYLE]);
     let data = chart::json(run, table)?;
-    Ok(filled(TEMPLATE, |name| match name {
+    let body = body(run, table, pictures);
+    Ok(framed(&plot::title(run), &[CHART_STYLE, STYLE], &body, Some(&data), &[CHART_SCRIPT, SCRIPT]))
+}
+
+/// A page around its body: the styles and scripts in it are all that its policy lets a browser use. `data`: what the
+/// scripts read, with nothing in it that could end a script element.
+fn framed(title: &str, styles: &[&'static str], body: &Html, data: Option<&str>, scripts: &[&'static str]) -> String {
+    let mut head = Html::default();
+    head.text(title);
+    let policy = policy::policy(scripts, styles);
+    let styles: String = styles.iter().map(|style| format!("<style>{style}</style>\n")).collect();
+    let data = data.map(|data| format!("<script id=\"data\" type=\"application/json\">{data}</script>\n"));
+    let scripts = scripts.iter().map(|script| format!("<script>{script}</script>\n"));
+    let scripts: String = data.into_iter().chain(scripts).collect();
+    filled(TEMPLATE, |name| match name {
         "policy" => &policy,
         "title" => head.as_str(),
-        "chart-style" => CHART_STYLE,
-        "style" => STYLE,
+        "styles" => &styles,
         "body" => body.as_str(),
-        "data" => &data,
-        "chart-script" => CHART_SCRIPT,
-        "script" => SCRIPT,
+        "scripts" => &scripts,
         _ => "",
-    }))
+    })
 }
 
 fn body(run: &Run, table: &StageTable, pictures: Pictures) -> Html {
@@ -155,7 +162,7 @@ mod tests {
         for text in [STYLE, CHART_STYLE] {
             assert!(!text.to_ascii_lowercase().contains("</style"));
         }
-        for name in ["policy", "title", "chart-style", "style", "body", "data", "chart-script", "script"] {
+        for name in ["policy", "title", "styles", "body", "scripts"] {
             assert_eq!(TEMPLATE.matches(&format!("{{{{{name}}}}}")).count(), 1, "{name}");
         }
     }

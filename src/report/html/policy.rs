@@ -1,12 +1,17 @@
-//! What the page lets a browser do: run the two scripts and apply the two styles that stand in it, show pictures that
-//! stand in it, and nothing else. It fetches nothing and sends nothing.
+//! What a page lets a browser do: run the scripts and apply the styles that stand in it, show pictures that stand in
+//! it, and nothing else. It fetches nothing and sends nothing.
 
 use sha2::{Digest, Sha256};
 
 /// The policy for these scripts and styles, for a `Content-Security-Policy`.
 pub fn policy(scripts: &[&str], styles: &[&str]) -> String {
     let hashes = |texts: &[&str]| -> String {
-        texts.iter().map(|text| format!(" 'sha256-{}'", base64(&Sha256::digest(text.as_bytes())))).collect()
+        match texts {
+            [] => " 'none'".to_owned(),
+            texts => {
+                texts.iter().map(|text| format!(" 'sha256-{}'", base64(&Sha256::digest(text.as_bytes())))).collect()
+            }
+        }
     };
     format!(
         "default-src 'none'; script-src{}; style-src{}; img-src data:; base-uri 'none'; form-action 'none'",
@@ -59,5 +64,6 @@ mod tests {
         // printf %s 'alert(1)' | openssl dgst -sha256 -binary | base64
         let policy = policy(&["alert(1)"], &[]);
         assert!(policy.contains("script-src 'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='"), "{policy}");
+        assert!(policy.contains("style-src 'none';"), "{policy}");
     }
 }
