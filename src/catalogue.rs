@@ -14,6 +14,7 @@ use crate::run;
 use crate::stage::file::Files;
 use crate::stage::trial::{Found, Hit, Trial, TrialError, Tried};
 use crate::stage::{Definition, StageErrors, StageFile};
+use crate::units;
 
 /// Columns of what is printed for people.
 const WIDTH: usize = 100;
@@ -77,11 +78,11 @@ const GENERIC: &str = "generic";
 fn checked(shown: &str, stages: &StageFile) -> String {
     let until = stages.until.as_ref().map_or("none, so the end of the command".to_owned(), |until| until.clone());
     let mut text = format!(
-        "{}: the stage file `{}`, {}, {} stages, stopping event {until}\n",
+        "{}: the stage file `{}`, {}, {}, stopping event {until}\n",
         plain(shown),
         stages.name,
         stages.status,
-        stages.stages.len()
+        units::exactly(stages.stages.len() as u64, "stage")
     );
     let width = stages.stages.iter().map(|stage| columns(&stage.name)).max().unwrap_or(0);
     for stage in &stages.stages {
@@ -165,7 +166,7 @@ fn feed(trial: &mut Trial, log: impl Read, shown: &str) -> anyhow::Result<()> {
 /// What was found, in the order of lines; then what was not, and what no line can show.
 fn trial(name: &str, log: &str, lines: u64, tried: &[Tried]) -> String {
     let width = tried.iter().map(|tried| columns(&tried.stage)).max().unwrap_or(0);
-    let mut text = format!("stage file `{name}` on {}: {lines} lines\n", plain(log));
+    let mut text = format!("stage file `{name}` on {}: {}\n", plain(log), units::exactly(lines, "line"));
     let mut matched: Vec<(&Tried, &Hit, &[Hit])> = tried
         .iter()
         .filter_map(|tried| match &tried.found {

@@ -63,6 +63,11 @@ pub fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// As [`counted`], to the last one: `1 line`, `12345 lines`.
+pub fn exactly(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A time since start.
 pub fn time(at: At) -> String {
     if at.0 < 0 { format!("-{}", duration(at.0.unsigned_abs())) } else { duration(at.0.unsigned_abs()) }

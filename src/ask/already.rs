@@ -1,22 +1,23 @@
 //! What would be taken for the launch's doing, and is there before it: a file of a former launch, a port or a socket at
 //! which another program listens. Looked at once before the start, within a bound of time, so that it can be told of.
 //!
-//! Sends no request: that somebody accepts a connection is enough to know that somebody is there. Asks this machine
-//! alone.
+//! Sends no request and connects to nobody: the kernel says who listens ([`super::listening`]). Asks this machine alone.
 
 use std::collections::BTreeMap;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::connect::{self, is_this_machine};
+use super::listening;
 use crate::stage::asked::{self, Values};
 use crate::stage::{Condition, StageFile};
 
 /// How long all of it may take.
 const LIMIT: Duration = Duration::from_millis(200);
-/// How long one connection may.
-const CONNECT: Duration = Duration::from_millis(50);
+/// The kernel's tables of sockets.
+const NET: &str = "/proc/net";
 /// So many stages are named for one thing.
 const NAMED: usize = 3;
 
@@ -41,7 +42,9 @@ pub fn already(file: &StageFile, values: &Values) -> Vec<String> {
     // On a thread of its own: a path may lie on a filesystem that does not answer.
     let looking = std::thread::Builder::new().name("already".into()).spawn(move || {
         for (index, look) in looks.into_iter().enumerate() {
-            if look.is_there() && sender.send(index).is_err() {
+            if let Some(at) = look.is_there()
+                && sender.send((index, at)).is_err()
+            {
                 return;
             }
         }
@@ -51,8 +54,8 @@ pub fn already(file: &StageFile, values: &Values) -> Vec<String> {
     }
     let until = Instant::now() + LIMIT;
     let mut there = BTreeMap::new();
-    while let Ok(index) = found.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        there.insert(index, looked[index].0.sentence(&looked[index].1));
+    while let Ok((index, at)) = found.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        there.insert(index, looked[index].0.sentence(&at, &looked[index].1));
     }
     there.into_values().collect()
 }
@@ -97,44 +100,42 @@ impl Look {
         }
     }
 
-    fn is_there(&self) -> bool {
+    /// What is there, as it is named; `None` where nothing is, or where that cannot be known.
+    fn is_there(&self) -> Option<String> {
         match self {
-            Look::File(file, values) => {
-                connect::File::of(file, values).is_ok_and(|file| file.attempt().wrong.is_none())
+            Look::File(of, values) => {
+                let file = connect::File::of(of, values).ok()?;
+                file.attempt().wrong.is_none().then(|| of.path.fill_known(values))
             }
-            Look::Unix(unix, values) => {
-                connect::Unix::of(unix, values).is_ok_and(|unix| unix.attempt().wrong.is_none())
+            Look::Unix(of, values) => {
+                let unix = connect::Unix::of(of, values).ok()?;
+                listening::unix(Path::new(NET), &unix.bound()?).then(|| of.path.fill_known(values))
             }
             Look::Port(address) => {
-                let connects = |to: &std::net::SocketAddr| match TcpStream::connect_timeout(to, CONNECT) {
-                    // A port that nobody listens on may be given to the very socket that looks for it.
-                    Ok(stream) => stream.local_addr().ok() != stream.peer_addr().ok(),
-                    Err(_) => false,
-                };
-                address.to_socket_addrs().is_ok_and(|addresses| addresses.take(NAMED).any(|address| connects(&address)))
+                let mut addresses = address.to_socket_addrs().ok()?.take(NAMED);
+                let listener = addresses.find_map(|to| Some((to, listening::tcp(Path::new(NET), to)?)));
+                listener.map(|(to, at)| match at.ip().is_unspecified() && to.is_ipv4() != at.is_ipv4() {
+                    true => at.to_string(),
+                    false => address.clone(),
+                })
             }
         }
     }
 
-    fn sentence(&self, stages: &[String]) -> String {
+    fn sentence(&self, at: &str, stages: &[String]) -> String {
         let (first, rest) = stages.split_at(stages.len().min(NAMED));
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         let stages = format!("{} {}{more}", if stages.len() == 1 { "stage" } else { "stages" }, first.join(", "));
-        let file = |path: &asked::Template, values: &Values| path.fill_known(values);
         match self {
-            Look::File(of, values) => {
+            Look::File(of, _) => {
                 let is = if of.matches.is_some() { "matches" } else { "is there" };
-                format!(
-                    "the file {} {is} already, before the start: by it {stages} would be marked at once",
-                    file(&of.path, values)
-                )
+                format!("the file {at} {is} already, before the start: by it {stages} would be marked at once")
             }
-            Look::Unix(of, values) => format!(
-                "somebody listens at {} already, before the start: {stages} may be marked by another program",
-                file(&of.path, values)
-            ),
-            Look::Port(address) => format!(
-                "somebody listens at {address} already, before the start: {stages} may be marked by another program's answer"
+            Look::Unix(..) => {
+                format!("somebody listens at {at} already, before the start: {stages} may be marked by another program")
+            }
+            Look::Port(_) => format!(
+                "somebody listens at {at} already, before the start: {stages} may be marked by another program's answer"
             ),
         }
     }
@@ -191,5 +192,25 @@ mod tests {
         assert_eq!(said, [wanted]);
         drop(listener);
         assert_eq!(told(stages, &[("port", &port)]), [""; 0]);
+    }
+
+    /// It may be a server that serves one connection and is gone.
+    #[test]
+    fn nobody_is_connected_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let unix = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = tcp.local_addr().unwrap();
+        let stages = format!(
+            "[[stage]]\nname = 'up'\nwhen = {{ tcp = '{at}' }}\n[[stage]]\nname = 'ready'\nwhen = {{ http = 'http://{at}/' }}\n\
+             [[stage]]\nname = 'u'\nwhen = {{ unix = '{}' }}\n",
+            socket.display()
+        );
+        assert_eq!(told(&stages, &[]).len(), 2);
+        tcp.set_nonblocking(true).unwrap();
+        unix.set_nonblocking(true).unwrap();
+        assert_eq!(tcp.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        assert_eq!(unix.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,6 +76,15 @@ pub(super) struct Unix {
 impl Unix {
     pub fn of(unix: &asked::Unix, values: &Values) -> Result<Unix, String> {
         Ok(Unix { path: unix.path.fill(values).map_err(no_value)?, poll: Duration::from_nanos(unix.poll_ns) })
+    }
+
+    /// The path by which the socket was bound, where it is one that is there; an abstract name with its `@`.
+    pub fn bound(&self) -> Option<PathBuf> {
+        if self.path.starts_with('@') {
+            return Some(PathBuf::from(&self.path));
+        }
+        let path = std::path::absolute(at_home(&self.path)).ok()?;
+        std::fs::metadata(&path).ok()?.file_type().is_socket().then_some(path)
     }
 
     /// Connects and hangs up, without waiting for a listener whose queue is full.

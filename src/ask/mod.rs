@@ -14,6 +14,7 @@
 pub mod already;
 mod connect;
 pub mod http;
+mod listening;
 mod rows;
 mod work;
 

@@ -8,7 +8,8 @@
 //! And it is drawn only where nobody else is known to write there: both of the command's streams go to this one
 //! terminal, through one pump, or standard output is a file; this process group has the terminal; and its keys are
 //! echoed and come by lines, as they do not while a program asks for a password or draws on the whole screen, on
-//! `/dev/tty` past the pump.
+//! `/dev/tty` past the pump. Whoever is seen to write there ([`super::beside`]) has the line to himself from then on: what
+//! stands is left, not wiped, since a question may stand behind it, and nothing is drawn any more.
 //!
 //! Drawer and pump are two processes. A slot of the page that they share says whose turn it is; neither waits for the
 //! other for long, whatever became of it, and a pump that takes over from one that was killed goes on from the slot.
@@ -18,9 +19,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::{getpgrp, tcgetpgrp, write};
 
+use super::beside::Beside;
 use crate::sys::process::{SharedPage, window_size};
 
 /// What the slot has.
@@ -30,7 +33,7 @@ mod state {
     pub const DRAWN: u64 = 1;
     /// The drawer is about to write.
     pub const DRAWING: u64 = 2;
-    /// The command has printed, or it is over: nothing is drawn any more.
+    /// The command has printed, somebody else has, or it is over: nothing is drawn any more.
     pub const CLOSED: u64 = 3;
 }
 
@@ -75,11 +78,50 @@ fn close(slot: &AtomicU64, destination: BorrowedFd<'_>, patience: Duration) {
 pub struct LiveLine {
     terminal: OwnedFd,
     page: SharedPage,
+    beside: Beside,
+}
+
+/// Why a wait was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// So much time has passed, or nothing will ever be drawn any more.
+    Due,
+    /// The other end of `end` was closed.
+    Ended,
 }
 
 impl LiveLine {
     pub(super) fn of(terminal: BorrowedFd<'_>, page: BorrowedFd<'_>) -> io::Result<LiveLine> {
-        Ok(LiveLine { terminal: terminal.try_clone_to_owned()?, page: SharedPage::open(page.try_clone_to_owned()?)? })
+        let (terminal, page) = (terminal.try_clone_to_owned()?, SharedPage::open(page.try_clone_to_owned()?)?);
+        // Without a look at who else writes there, nothing is drawn.
+        let beside = Beside::of(terminal.as_fd())?;
+        Ok(LiveLine { terminal, page, beside })
+    }
+
+    /// Waits for so long, or until `end`'s other end is closed. Whoever writes past the pump meanwhile is left alone at
+    /// once: the command's first byte, and with it the wiping, may be about to follow.
+    pub fn wait(&self, limit: Duration, end: BorrowedFd<'_>) -> Waited {
+        let until = Instant::now() + limit;
+        loop {
+            // To the next millisecond: one too early would be no wait at all.
+            let rest = until.saturating_duration_since(Instant::now()).as_millis() + 1;
+            let mut fds = [PollFd::new(end, PollFlags::POLLIN), PollFd::new(self.beside.as_fd(), PollFlags::POLLIN)];
+            let ready = poll(&mut fds, PollTimeout::try_from(rest).unwrap_or(PollTimeout::MAX));
+            if fds[0].any().unwrap_or(true) {
+                return Waited::Ended;
+            }
+            if matches!(ready, Ok(1..)) && self.beside.wrote() {
+                self.leave();
+            }
+            if self.is_closed() || Instant::now() >= until {
+                return Waited::Due;
+            }
+        }
+    }
+
+    /// Draws nothing any more, and leaves what stands there as it stands.
+    fn leave(&self) {
+        self.page.slot(SLOT).store(state::CLOSED, SeqCst);
     }
 
     /// Whether nothing will ever be drawn any more.
@@ -110,8 +152,13 @@ impl LiveLine {
         if before == state::CLOSED || slot.compare_exchange(before, state::DRAWING, SeqCst, SeqCst).is_err() {
             return;
         }
+        if self.beside.wrote() {
+            return self.leave();
+        }
         let bytes = [WIPE, text.as_bytes()].concat();
         let _ = write(&self.terminal, &bytes);
+        // Its own, where its terminal was opened as /dev/tty.
+        let _ = self.beside.wrote();
         // Closed meanwhile by a pump that was tired of waiting: what stands there now may be the command's.
         let _ = slot.compare_exchange(state::DRAWING, state::DRAWN, SeqCst, SeqCst);
     }
@@ -127,6 +174,7 @@ impl LiveLine {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::os::fd::AsRawFd;
 
     fn line() -> (LiveLine, std::io::PipeReader) {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -171,6 +219,35 @@ mod tests {
         close(line.0.page.slot(SLOT), line.0.terminal.as_fd(), Duration::from_millis(1));
         assert!(line.0.is_closed());
         assert_eq!(written(line), "\r\u{1b}[K");
+    }
+
+    /// A question stands behind it, or in its place, and is not wiped.
+    #[test]
+    fn what_somebody_else_wrote_is_left() {
+        let line = line();
+        let (end, writer) = std::io::pipe().unwrap();
+        line.0.draw("one");
+        // Opened by its name, as by somebody who is about to write.
+        let name = format!("/proc/self/fd/{}", line.0.terminal.as_raw_fd());
+        drop(std::fs::File::options().write(true).open(&name).unwrap());
+        assert_eq!(line.0.wait(Duration::from_secs(60), end.as_fd()), Waited::Due);
+        assert!(line.0.is_closed());
+        line.0.draw("two");
+        make_room(line.0.page.slot(SLOT), line.0.terminal.as_fd());
+        line.0.close();
+        assert_eq!(written(line), "\r\u{1b}[Kone");
+        let line = self::line();
+        drop(
+            std::fs::File::options()
+                .write(true)
+                .open(format!("/proc/self/fd/{}", line.0.terminal.as_raw_fd()))
+                .unwrap(),
+        );
+        line.0.draw("one");
+        assert_eq!(line.0.wait(Duration::ZERO, end.as_fd()), Waited::Due);
+        drop(writer);
+        assert_eq!(line.0.wait(Duration::from_secs(60), end.as_fd()), Waited::Ended);
+        assert_eq!(written(line), "");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! In order: [`signals::hold`] before any thread is started, [`Outputs::prepare`], [`start`], [`supervise()`]
 //! on the main thread until the command has ended, [`Outputs::drain`].
 
+pub mod beside;
 pub mod child;
 pub mod finals;
 pub mod group;
@@ -23,6 +24,6 @@ pub use child::{Command, StartError, Started, start};
 pub use finals::{FinalReading, Finals};
 pub use group::OwnGroup;
 pub use helpers::Helpers;
-pub use line::LiveLine;
+pub use line::{LiveLine, Waited};
 pub use output::{LogSource, Outputs, Upstream};
 pub use supervise::{Control, Ended, supervise};

@@ -4,13 +4,14 @@
 //! The recorder leaves its latest figures where a thread of this room finds them, and never waits for it: a terminal
 //! may stand still for as long as it likes.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::io::PipeWriter;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Mono};
-use crate::launch::LiveLine;
+use crate::launch::{LiveLine, Waited};
 use crate::metric::{Metric, Values};
 use crate::report::text::{columns, elide, plain};
 use crate::units;
@@ -63,28 +64,25 @@ impl Board {
 /// The thread that draws it.
 pub struct Live {
     board: Board,
-    end: Sender<()>,
+    end: PipeWriter,
     thread: JoinHandle<()>,
 }
 
 impl Live {
     /// Begins to draw, where a thread can be had; a launch goes on without.
     pub fn begin(line: LiveLine, clock: Clock) -> Option<Live> {
-        let (end, ended) = channel();
+        let (ended, end) = std::io::pipe().ok()?;
         let board = Board::default();
         let read = board.clone();
         let draw = move || {
             let mut wait = FIRST;
-            loop {
-                match ended.recv_timeout(wait) {
-                    Err(RecvTimeoutError::Timeout) if line.is_closed() => return,
-                    Err(RecvTimeoutError::Timeout) => {
-                        if let Some(room) = line.room() {
-                            let elapsed = u64::try_from(clock.at(Mono::now()).0).unwrap_or(0);
-                            line.draw(&text(&read.latest(), elapsed, room));
-                        }
-                    }
-                    _ => break,
+            while line.wait(wait, ended.as_fd()) == Waited::Due {
+                if line.is_closed() {
+                    return;
+                }
+                if let Some(room) = line.room() {
+                    let elapsed = u64::try_from(clock.at(Mono::now()).0).unwrap_or(0);
+                    line.draw(&text(&read.latest(), elapsed, room));
                 }
                 wait = EVERY;
             }
@@ -100,7 +98,7 @@ impl Live {
 
     /// Wipes the line. A terminal that takes nothing is not waited for: what is said next waits for it as well.
     pub fn finish(self) {
-        let _ = self.end.send(());
+        drop(self.end);
         let until = Instant::now() + LAST;
         while !self.thread.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

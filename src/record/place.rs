@@ -54,7 +54,8 @@ pub fn survivors(names: &[String], stopped: bool) -> Option<String> {
         _ => format!("{}{more} outlived the command", first.join(", ")),
     };
     Some(match stopped {
-        true => format!("{who}, and was sent SIGTERM too (--then stop)"),
+        true if names.len() == 1 => format!("{who}, and was sent SIGTERM too (--then stop)"),
+        true => format!("{who}, and were sent SIGTERM too (--then stop)"),
         false => format!("{who}: what it does from then on is not in this run"),
     })
 }

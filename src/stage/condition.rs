@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::asked::{FileIs, Http, Tcp, Template, Unix, Values, Work};
 use crate::event::Stream;
+use crate::units;
 
 /// Largest compiled pattern, in bytes: a pattern is untrusted text, and `x{1000}{1000}` would take all memory.
 const LARGEST_PATTERN: usize = 1 << 20;
@@ -504,7 +505,7 @@ impl fmt::Display for Condition {
             Condition::Unmap(share) => write!(f, "{share} of the mapped extent unmapped"),
             Condition::Quiet(quiet) => write!(f, "no {} for {}", quiet.of(), span(quiet.time_ns)),
             Condition::Device(Plateau { rise_bytes, still_ns }) => {
-                write!(f, "device memory up by {rise_bytes} bytes and then still for {}", span(*still_ns))
+                write!(f, "device memory up by {} and then still for {}", units::bytes(*rise_bytes), span(*still_ns))
             }
             Condition::Anon(Growth { rise, still_ns }) => {
                 let still = span(*still_ns);

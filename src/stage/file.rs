@@ -1139,6 +1139,10 @@ when = { any = [ { unmap = 0.5 }, { quiet = "2 s" }, { device = { rise = "64 MiB
             ("when = { http = { url = 'x' } }", "t.toml:4:25: `url`: expected http://… or https://…"),
             ("when = { http = { method = 'GET' } }", "`url` is missing"),
             ("when = { http = 'http://u:p@h/' }", "`url`: a password stands in no file"),
+            (
+                "when = { http = { url = 'http://h/x?max_tokens=1&api_key=abc' } }",
+                "`url`: `api_key` sounds like a secret, which stands in no file: give it by --header-env",
+            ),
             ("when = { http = 'http://h:{port}/' }", "`url`: there is no variable `port` in `vars`"),
             ("when = { http = 'http://h/ x' }", "`url`: white space"),
             ("when = { http = { url = 'http://h', method = 'get' } }", "`method`: unknown; expected `GET`"),

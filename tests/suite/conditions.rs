@@ -93,15 +93,12 @@ fn read_head(stream: &mut TcpStream) -> String {
     text
 }
 
-/// The connection of a first request. That before the start, by which it is found out who listens already, has none.
+/// The connection of a first request: the first of all, for nobody is connected to before the start.
 fn asked_at(listener: &TcpListener) -> TcpStream {
-    loop {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        if !read_head(&mut stream).is_empty() {
-            return stream;
-        }
-    }
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    assert!(!read_head(&mut stream).is_empty(), "a connection without a request");
+    stream
 }
 
 /// Attempts that are recorded so far.

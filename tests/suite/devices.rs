@@ -237,7 +237,7 @@ fn a_launch_that_uses_none_of_the_devices_places_nothing() {
     // Others' memory, which stays as it is.
     let (unused, why) = status(&format!("{ONE}hold 0 1 1G\n"));
     assert_eq!(unused, "not_applicable", "{why}");
-    assert!(why.contains("no process of it had device memory") && why.contains("67108864 bytes"), "{why}");
+    assert!(why.contains("no process of it had device memory") && why.contains("more than 64 MiB"), "{why}");
     // Whose memory it is was not told.
     let (unknown, why) = status(&format!("{ONE}answer nvmlDeviceGetComputeRunningProcesses NO_PERMISSION\n"));
     assert_eq!(unknown, "unknown", "{why}");

@@ -92,6 +92,23 @@ fn a_command_that_prints_nothing_leaves_the_table_alone() {
     assert_eq!(output_log(place.path()), "");
 }
 
+/// A question on the terminal past the pump, with keys echoed, stays until it is answered; so does what stood before it.
+#[test]
+fn a_question_on_the_terminal_itself_is_not_wiped() {
+    let place = folder();
+    let ask = r#"read x < "$1"; printf 'sure? ' > /dev/tty; read -t 1 x <> "$1"; read x < /dev/tty; echo "got $x""#;
+    let terminal = launch(TYPED, &[], ask, &place);
+    let (_, at) = terminal.wait_for("stagemark 1 s", 0);
+    std::fs::OpenOptions::new().write(true).open(place.path().join("go")).unwrap().write_all(b"\n").unwrap();
+    let (_, asked) = terminal.wait_for("sure? ", at);
+    terminal.enter(b"yes\n");
+    let (all, _) = terminal.wait_for("<status 0>", asked);
+    let behind = String::from_utf8_lossy(&all[asked..]).into_owned();
+    assert!(behind.starts_with("yes\r\ngot yes\r\n"), "{behind:?}");
+    assert!(!behind.contains("\u{1b}[K"), "{behind:?}");
+    assert_eq!(output_log(place.path()), "got yes\n");
+}
+
 /// The table's own colours taken off.
 fn strip(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes).into_owned();

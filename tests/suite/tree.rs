@@ -396,7 +396,7 @@ fn children_that_the_kernel_reaps_are_kept_as_last_seen() {
     assert!(after.get(Metric::ReadSyscalls) > before.get(Metric::ReadSyscalls));
     let caveats = probe.caveats();
     assert_eq!(caveats.len(), 2, "{caveats:?}");
-    assert!(caveats[0].starts_with("1 processes ended that no process of the tree waited for"), "{caveats:?}");
+    assert!(caveats[0].starts_with("1 process ended that no process of the tree waited for"), "{caveats:?}");
     assert!(caveats[1].contains("ignores SIGCHLD"), "{caveats:?}");
     launch.finish();
 }

@@ -11,6 +11,7 @@
 
 use crate::clock::Mono;
 use crate::event::Pid;
+use crate::units;
 
 /// So much more may be in use on a device without anybody having taken it: contexts of the driver's own.
 pub const GROWTH: u64 = super::share::UNNAMED;
@@ -115,8 +116,9 @@ impl Usage {
         };
         let of_devices = format!(
             "the launch used no device: in {} readings{gap} no process of it had device memory, and no device that it may \
-             use had more than {GROWTH} bytes in use above what it had before the start",
-            self.readings
+             use had more than {} in use above what it had before the start",
+            self.readings,
+            units::bytes(GROWTH)
         );
         (Some(false), of_devices)
     }
@@ -144,7 +146,7 @@ mod tests {
     fn unused_is_said_only_where_everything_was_told_and_nothing_grew() {
         let (used, why) = verdict(&[(NOBODY, Ok(0)), (None, Ok(GROWTH)), (NOBODY, Ok(5))], true);
         assert_eq!(used, Some(false));
-        assert!(why.contains("in 2 readings") && why.contains("67108864 bytes") && why.contains("2000 ms"), "{why}");
+        assert!(why.contains("in 2 readings") && why.contains("64 MiB in use") && why.contains("2000 ms"), "{why}");
         assert_eq!(verdict(&[(NOBODY, Ok(0))], false).0, None, "nobody was there");
         assert_eq!(verdict(&[(None, Ok(0))], true).0, None, "nobody was asked");
         assert_eq!(verdict(&[], true).0, None);

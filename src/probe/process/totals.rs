@@ -44,6 +44,7 @@ use std::collections::HashMap;
 use crate::launch::tree::ProcessKey;
 use crate::proc::stat::Stat;
 use crate::proc::text::Io;
+use crate::units;
 
 /// What a process took, its waited-for children included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,11 +265,12 @@ impl Ledger {
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.unwaited > 0 {
+            let (processes, their) = if self.unwaited == 1 { ("process", "its") } else { ("processes", "their") };
             caveats.push(format!(
-                "{} processes ended that no process of the tree waited for: their counters are as last seen, up to {:.1} ms \
-                 before their end",
+                "{} {processes} ended that no process of the tree waited for: {their} counters are as last seen, up to {} \
+                 before {their} end",
                 self.unwaited,
-                self.longest_unseen_ns as f64 / 1e6
+                units::duration(self.longest_unseen_ns)
             ));
         }
         if self.ambiguous > 0 {
@@ -339,7 +341,8 @@ mod tests {
     fn children_that_the_kernel_reaped_are_kept() {
         let ledger = settle(vec![vanished(2, 1, 50)], parent(0));
         assert_eq!(*ledger.retained(), took(50));
-        assert!(ledger.caveats()[0].contains("20.0 ms"), "{:?}", ledger.caveats());
+        let caveat = "1 process ended that no process of the tree waited for: its counters are as last seen, up to 20 ms before its end";
+        assert_eq!(ledger.caveats(), [caveat]);
         // Others may have been waited for before SIGCHLD was ignored.
         let ledger = settle(vec![vanished(2, 1, 50)], Parent { ignores_children: true, ..parent(500) });
         assert_eq!(*ledger.retained(), took(50));

@@ -317,6 +317,13 @@ impl Reader<'_> {
         if authority.contains('@') {
             return Err(self.error(span, "`url`: a password stands in no file: give it by --header-env"));
         }
+        let query = text.split_once('?').map_or("", |(_, query)| query);
+        let mut pairs = query.split(['&', ';', '#']).filter_map(|pair| pair.split_once('='));
+        if let Some((name, _)) = pairs.find(|(name, value)| !value.is_empty() && is_secret_name(name)) {
+            let problem =
+                format!("`url`: `{name}` sounds like a secret, which stands in no file: give it by --header-env");
+            return Err(self.error(span, problem));
+        }
         let authority = self.by_default(&Template::new(authority));
         let (host, port) = match authority.rsplit_once(':') {
             // The colons of an address of IPv6 stand in brackets.
