@@ -30,5 +30,5 @@ fn columns_and_example_are_the_programs_own() {
     assert_part("README.md", "example", &format!("```text\n{}\n```\n", table.trim_end()));
     let compared = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/compare.mmap-read.txt");
     let compared = std::fs::read_to_string(compared).unwrap();
-    assert_part("README.md", "compared", &format!("```text\n{}\n```\n", compared.trim_end()));
+    assert_part("reports/comparing.md", "compared", &format!("```text\n{}\n```\n", compared.trim_end()));
 }
