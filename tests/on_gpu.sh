@@ -1,9 +1,10 @@
 #!/bin/bash
 # What only a real card can say: launches a PyTorch loader under stagemark, its source mapped, pre-faulted, on the heap and
-# pinned, and holds stagemark's figures of device memory against torch.cuda.memory and cudaMemGetInfo.
+# pinned, and holds stagemark's figures of device memory against torch.cuda.memory and cudaMemGetInfo. Then copies to the
+# card by every way of copy-paths; what comes back must be the file's bytes.
 #
 # Usage: tests/on_gpu.sh RESULTS
-#   RESULTS     a folder: run folders, truths, the table `results.csv`, the card's facts `card.txt`
+#   RESULTS     a folder: run folders, truths, the table `results.csv`, the card's facts `card.txt`, `copy-paths`
 #   STAGEMARK   the built program (default target/release/stagemark)
 #   PYTHON      an interpreter with a CUDA build of torch (default python3)
 #   MODEL_MIB   size of the file that is copied (default 1024)
@@ -70,4 +71,12 @@ for how in mapped prefaulted heap pinned; do
         >"$results/$how.out" 2>&1 || echo "on_gpu: $how: exit status $?, see $results/$how.out" >&2
 done
 
-"$python" "$here/real/compare_device.py" "$results"
+status=0
+"$python" "$here/real/compare_device.py" "$results" || status=$?
+
+# A quarter of the file at most: its bytes are compared, which takes longer than the copies.
+head -c "$((mebibytes < 256 ? mebibytes : 256))M" "$scratch/model.bin" >"$scratch/copied.bin"
+timeout 90 "$stagemark" copy-paths --to cuda --repeats 3 --out "$results/copy-paths" "raw:$scratch/copied.bin" \
+    >"$results/copy-paths.txt" 2>&1 || echo "on_gpu: copy-paths: exit status $?, see $results/copy-paths.txt" >&2
+"$python" "$here/real/compare_copies.py" "$results/copy-paths/copy-paths.json" || status=1
+exit "$status"

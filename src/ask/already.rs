@@ -1,7 +1,7 @@
 //! What would be taken for the launch's doing, and is there before it: a file of a former launch, a port or a socket at
 //! which another program listens. Looked at once before the start, within a bound of time, so that it can be told of.
 //!
-//! Sends no request and connects to nobody: the kernel says who listens ([`super::listening`]). Asks this machine alone.
+//! Sends no request and connects to nobody: the kernel says who listens (`listening`). Asks this machine alone.
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;

@@ -275,7 +275,7 @@ const CHANGES: &[Change] = &[
     ("limit:nofile", |meta| meta.host.limits.nofile.soft = Some(Ceiling::Unlimited)),
     ("limit:memory", |meta| meta.host.cgroups.memory_limit = None),
     ("condition:residency", |meta| meta.artifacts[0].resident_at_start_bytes = meta.artifacts[0].payload_bytes),
-    ("condition:state./root/.cache/loader", |meta| meta.condition.state.clear()),
+    ("condition:state./srv/cache/loader", |meta| meta.condition.state.clear()),
     ("condition:pressure.io", |meta| {
         drop(meta.condition.pressure.insert("io".to_owned(), "some avg10=42.00 avg60=1.0".to_owned()));
     }),

@@ -2,12 +2,12 @@
 //!
 //! First what was launched, on what, from which start condition, to which stopping event, the figures to sign for, and
 //! one line a stage; then the timeline, and all that stands behind the figures. It needs no network and no other file,
-//! and lets the browser use none ([`policy`]). What a run holds is text that nobody vouches for: it goes into the page
-//! by [`markup`] alone, or as JSON into a block that is not run.
+//! and lets the browser use none (`policy`). What a run holds is text that nobody vouches for: it goes into the page
+//! by `markup` alone, or as JSON into a block that is not run.
 //!
 //! The page shows nothing that other reports do not have: figures come from the account, sentences from the same rooms
 //! as the terminal's. What only the browser can do, showing values under the pointer and figures of an interval, is
-//! made by the script from [`chart`]'s columns, and says that it is of samples. Where no script runs, and on paper, the
+//! made by the script from `chart`'s columns, and says that it is of samples. Where no script runs, and on paper, the
 //! picture of `timeline.svg` stands in the place of the interactive one.
 
 mod accounts;

@@ -39,6 +39,7 @@ fn the_script_for_a_card_runs_through_on_the_stand_in_and_all_agrees() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     // Four sources, six stages each.
     assert!(text.contains("24 of 24 agree"), "{text}");
+    assert!(text.contains("copies: 16 of 16 ways are as they should be"), "{text}");
     let card = std::fs::read_to_string(scratch.path().join("results/card.txt")).unwrap();
     assert!(card.contains("a card that is not there") && card.contains("CUDA 12.8"), "{card}");
     // A figure that was not so.
