@@ -77,6 +77,6 @@ status=0
 # A quarter of the file at most: its bytes are compared, which takes longer than the copies.
 head -c "$((mebibytes < 256 ? mebibytes : 256))M" "$scratch/model.bin" >"$scratch/copied.bin"
 timeout 90 "$stagemark" copy-paths --to cuda --repeats 3 --out "$results/copy-paths" "raw:$scratch/copied.bin" \
-    >"$results/copy-paths.txt" 2>&1 || echo "on_gpu: copy-paths: exit status $?, see $results/copy-paths.txt" >&2
+    >"$results/copy-paths.txt" 2>&1 || { echo "on_gpu: copy-paths: exit status $?:"; cat "$results/copy-paths.txt"; } >&2
 "$python" "$here/real/compare_copies.py" "$results/copy-paths/copy-paths.json" || status=1
 exit "$status"

@@ -12,8 +12,8 @@ const CLASSES: [&str; 2] = ["0x03", "0x12"];
 const MOST: usize = 64;
 
 impl Environment {
-    /// Of this machine; `cuda` are the names of its CUDA devices.
-    pub fn look(cuda: Vec<String>) -> Environment {
+    /// Of this machine; `told` is what drivers said of their devices.
+    pub fn look(told: Vec<String>) -> Environment {
         let roots = Roots::default();
         let host = Host { page_size_bytes: Some(crate::sys::cache::page_size()), ..Host::of(&roots) };
         Environment {
@@ -27,12 +27,7 @@ impl Environment {
             page_size_bytes: host.page_size_bytes,
             transparent_huge_pages: host.transparent_huge_pages.enabled,
             virtualisation: host.virtualisation,
-            devices: cuda
-                .into_iter()
-                .enumerate()
-                .map(|(n, name)| format!("cuda:{n} {name}"))
-                .chain(devices(&roots.sys))
-                .collect(),
+            devices: told.into_iter().chain(devices(&roots.sys)).collect(),
         }
     }
 }

@@ -82,17 +82,19 @@ pub enum To {
     Cuda(Option<u32>),
 }
 
-/// The destinations, and the names of the CUDA devices, as far as they were asked for.
+/// The destinations, and what there is to know of the devices, as far as they were asked for.
 fn destinations(options: &Options) -> anyhow::Result<(Vec<Kind>, Vec<String>)> {
     if !options.to.is_empty() && options.to.iter().all(|to| *to == To::Host) {
         return Ok((vec![Kind::Host], Vec::new()));
     }
-    let devices = ranks::devices(options.cuda_library.as_deref());
+    let rank::Devices { cuda: devices, links } = ranks::devices(options.cuda_library.as_deref());
     let names = devices.clone().unwrap_or_default();
+    let named = names.iter().enumerate().map(|(ordinal, name)| format!("cuda:{ordinal} {name}"));
+    let told: Vec<String> = named.chain(links).collect();
     let all = || (0..names.len() as u32).map(Kind::Cuda);
     if options.to.is_empty() {
         let kinds: Vec<Kind> = all().collect();
-        return Ok((if kinds.is_empty() { vec![Kind::Host] } else { kinds }, names));
+        return Ok((if kinds.is_empty() { vec![Kind::Host] } else { kinds }, told));
     }
     let mut kinds: Vec<Kind> = Vec::new();
     for to in &options.to {
@@ -109,7 +111,7 @@ fn destinations(options: &Options) -> anyhow::Result<(Vec<Kind>, Vec<String>)> {
     }
     kinds.sort();
     kinds.dedup();
-    Ok((kinds, names))
+    Ok((kinds, told))
 }
 
 /// Measures. `progress` is told what is done next and how much is left, as a share.
@@ -117,8 +119,6 @@ pub fn measure(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> anyhow
     let directory = std::env::current_dir()?;
     let Resolution { artifacts, warnings, .. } =
         resolve(std::slice::from_ref(&options.artifact), &[], &BTreeMap::new(), &directory);
-    let of =
-        artifacts.iter().filter_map(|artifact| artifact.layout.as_ref().ok()).map(|l| l.tensors.len() as u64).sum();
     let chosen = plan::choose(&artifacts, options.choice);
     if chosen.is_empty() {
         let why = artifacts.iter().find_map(|artifact| artifact.layout.as_ref().err().cloned());
@@ -126,18 +126,18 @@ pub fn measure(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> anyhow
         anyhow::bail!("{}: nothing to copy: {why}", text_of(&options.artifact));
     }
     bounded(options, &chosen)?;
-    let (destinations, cuda) = destinations(options)?;
+    let (destinations, told) = destinations(options)?;
     let tensors: Vec<Span> =
         chosen.iter().map(|chosen| Span { file: chosen.file, offset: chosen.offset, length: chosen.length }).collect();
     let mut record = Record {
         schema: SCHEMA,
         stagemark: env!("CARGO_PKG_VERSION").to_owned(),
         started: crate::clock::now_utc(),
-        environment: Environment::look(cuda),
+        environment: Environment::look(told),
         artifacts: artifacts.iter().map(ArtifactOf::of).collect(),
         tensors: Tensors {
             chosen: tensors.len() as u64,
-            of,
+            of: plan::choose(&artifacts, Choice::All).len() as u64,
             bytes: tensors.iter().map(|tensor| tensor.length).sum(),
             largest_bytes: tensors.iter().map(|tensor| tensor.length).max().unwrap_or(0),
         },

@@ -24,13 +24,18 @@ pub struct Chosen {
 }
 
 /// The tensors to copy: all that have bytes, or some of them at even distances in the order of files and offsets, so that
-/// large and small ones are among them as they are in the model. A storage that several tensors share is copied once.
+/// large and small ones are among them as they are in the model. A storage that several tensors share is copied once; a file
+/// without tensors that is payload all the same is one of them.
 pub fn choose(artifacts: &[Artifact], choice: Choice) -> Vec<Chosen> {
     let mut all: Vec<Chosen> = Vec::new();
     for (file, artifact) in artifacts.iter().enumerate() {
         let Ok(layout) = &artifact.layout else { continue };
-        for tensor in layout.tensors.iter().filter(|tensor| tensor.length > 0) {
-            let chosen = Chosen { file, offset: tensor.offset, length: tensor.length };
+        let tensors = layout.tensors.iter().map(|tensor| (tensor.offset, tensor.length));
+        // A file that is all payload (`raw:`) has no tensors that anybody named.
+        let payload = layout.payload.iter().map(|range| (range.start, range.end - range.start));
+        let payload = payload.filter(|_| layout.tensors.is_empty());
+        for (offset, length) in tensors.chain(payload).filter(|(_, length)| *length > 0) {
+            let chosen = Chosen { file, offset, length };
             if all.last() != Some(&chosen) {
                 all.push(chosen);
             }

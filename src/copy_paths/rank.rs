@@ -17,6 +17,7 @@ use super::counters::{Counters, Taken};
 use super::destination::{Destination, Kind};
 use super::source::{self, Opened, Span};
 use super::way::Way;
+use crate::probe::device::nvml::Library;
 use crate::sys::cuda::Driver;
 use crate::sys::process::{adopt, close_all_but};
 
@@ -46,13 +47,27 @@ pub struct Order {
 /// As the only argument, or before a library's path: instead of copying, it says which CUDA devices there are.
 pub const DEVICES: &str = "--devices";
 
-/// The names of the CUDA devices, or why none is told of.
-pub type Devices = Result<Vec<String>, String>;
+/// What there is to know of the devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Devices {
+    /// The names of the CUDA devices, or why none is told of.
+    pub cuda: Result<Vec<String>, String>,
+    /// NVIDIA's devices as its management library tells of them: driver, and links to the host.
+    pub links: Vec<String>,
+}
 
 fn devices(library: Option<&Path>) -> Devices {
-    let driver = Driver::open_to_copy(library)?;
-    let name = |index| Ok(driver.describe(index)?.name.unwrap_or_default().chars().take(128).collect());
-    (0..driver.count()?).map(name).collect()
+    let names = || {
+        let driver = Driver::open_to_copy(library)?;
+        let name = |index| Ok(driver.describe(index)?.name.unwrap_or_default().chars().take(128).collect());
+        (0..driver.count()?).map(name).collect()
+    };
+    // Another library than the usual one is not of this host's devices.
+    let links = match library {
+        None => Library::open(None).map(|library| library.links()).unwrap_or_default(),
+        Some(_) => Vec::new(),
+    };
+    Devices { cuda: names(), links }
 }
 
 /// What a rank answers.

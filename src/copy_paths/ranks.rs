@@ -145,12 +145,12 @@ fn program() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// The names of the CUDA devices, asked by a process of its own, which a driver may crash.
-///
-/// # Errors
-///
-/// Why there is none.
+/// What there is to know of the devices, asked by a process of its own, which a driver may crash.
 pub fn devices(library: Option<&Path>) -> Devices {
+    asked(library).unwrap_or_else(|why| Devices { cuda: Err(why), links: Vec::new() })
+}
+
+fn asked(library: Option<&Path>) -> Result<Devices, String> {
     let link = library.map(Link::to).transpose()?;
     let mut command = program().map_err(|error| format!("{error:#}"))?;
     command.arg(DEVICES).args(library.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned())));
@@ -159,7 +159,7 @@ pub fn devices(library: Option<&Path>) -> Devices {
     }
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().map_err(|error| error.to_string())?;
     serde_json::from_slice(&output.stdout)
-        .map_err(|_| "the process that asked the driver ended without a word".to_owned())?
+        .map_err(|_| "the process that asked the driver ended without a word".to_owned())
 }
 
 impl Drop for Rank {

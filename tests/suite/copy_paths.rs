@@ -144,6 +144,18 @@ fn only_what_was_asked_for_is_measured_and_other_words_are_wrong_usage() {
 }
 
 #[test]
+fn a_file_that_is_all_payload_is_copied_whole() {
+    let folder = folder();
+    let path = folder.path().join("weights.bin");
+    std::fs::write(&path, vec![7; 300_000]).unwrap();
+    let raw = format!("raw:{}", path.display());
+    let output = finish(stagemark().args(["copy-paths", "--json", "--repeats", "1", "--regime", "heap", &raw]));
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(record["tensors"].to_string(), r#"{"bytes":300000,"chosen":1,"largest_bytes":300000,"of":1}"#);
+    assert_eq!(record["places"][0]["series"][0]["passes"][0]["verified"], true);
+}
+
+#[test]
 fn what_is_no_record_is_refused() {
     let folder = folder();
     for (name, text) in [("a", "{}"), ("b", "not json"), ("c", "{\"schema\": 99}"), ("d", "{\"schema\": 1}")] {

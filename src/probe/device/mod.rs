@@ -10,7 +10,7 @@
 
 pub mod cuda;
 mod drm;
-mod nvml;
+pub mod nvml;
 mod reader;
 pub mod share;
 mod usage;

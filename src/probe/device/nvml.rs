@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_C2C_LINK_COUNT;
 use nvml_wrapper::{Device as Handle, Nvml};
 
 use super::share::Listed;
@@ -118,6 +120,27 @@ impl Library {
         self.handles.iter().map(shown).collect()
     }
 
+    /// What each device is, its driver, and how it hangs on the host, in words: PCIe generation and width as they are now (a
+    /// link may be slower while its device is idle) and at most, and NVLink-C2C where there is any.
+    pub fn links(&self) -> Vec<String> {
+        let one = |(device, handle): (&Device, &Handle)| {
+            let link = |generation: Result<u32, NvmlError>, width: Result<u32, NvmlError>| {
+                Some(format!("generation {} ×{}", generation.ok()?, width.ok()?))
+            };
+            let now = link(handle.current_pcie_link_gen(), handle.current_pcie_link_width());
+            let most = link(handle.max_pcie_link_gen(), handle.max_pcie_link_width());
+            let pcie = match (now, most) {
+                (Some(now), Some(most)) if now != most => Some(format!("PCIe {now} now, at most {most}")),
+                (now, most) => now.or(most).map(|link| format!("PCIe {link}")),
+            };
+            let c2c = c2c_links(handle).map(|count| format!("NVLink-C2C, {count} links"));
+            let parts = [Some(device.name.clone()), device.driver.clone(), pcie, c2c];
+            parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+        };
+        let whole = |(device, _): &(&Device, &Handle)| device.parent.is_none();
+        self.devices.iter().zip(&self.handles).filter(whole).map(one).collect()
+    }
+
     /// Adds who has how much, the most that each of `pids` ever had, and how busy each device is.
     pub fn processes(&mut self, pids: &[Pid], shown: &mut [Shown]) {
         for ((handle, account), shown) in self.handles.iter().zip(&mut self.accounts).zip(shown) {
@@ -147,6 +170,17 @@ fn accounted(handle: &Handle, account: &mut HashMap<Pid, (u64, bool)>, pids: &[P
         }
     }
     account.iter().map(|(pid, (most, _))| (*pid, *most)).collect()
+}
+
+/// How many chip-to-chip links it has; `None` where it has none, or cannot say.
+fn c2c_links(handle: &Handle) -> Option<u64> {
+    let asked = FieldId(NVML_FI_DEV_C2C_LINK_COUNT);
+    let count = match handle.field_values_for(&[asked]).ok()?.pop()?.ok()?.value.ok()? {
+        SampleValue::U32(count) => u64::from(count),
+        SampleValue::U64(count) => count,
+        _ => return None,
+    };
+    (count > 0).then_some(count)
 }
 
 fn init(path: &OsStr) -> Result<Nvml, NvmlError> {

@@ -40,6 +40,8 @@ fn the_script_for_a_card_runs_through_on_the_stand_in_and_all_agrees() {
     // Four sources, six stages each.
     assert!(text.contains("24 of 24 agree"), "{text}");
     assert!(text.contains("copies: 16 of 16 ways are as they should be"), "{text}");
+    let copies = std::fs::read_to_string(scratch.path().join("results/copy-paths.txt")).unwrap();
+    assert!(copies.contains("cuda:0 A card\n") && copies.contains("A card, nvidia "), "{copies}");
     let card = std::fs::read_to_string(scratch.path().join("results/card.txt")).unwrap();
     assert!(card.contains("a card that is not there") && card.contains("CUDA 12.8"), "{card}");
     // A figure that was not so.
