@@ -1,7 +1,7 @@
 //! Whether `copy-paths` copies at memory speed: `cargo bench --bench copy_paths [-- ROUNDS]`, 15 unless said.
 //!
 //! Each round makes one pass of the heap regime over a model file in the page cache, and one plain copy of as many bytes in
-//! as many pieces, out of anonymous memory into memory that is there, in turn which is first. Of each it takes the copies
+//! as many pieces, between two blocks of anonymous memory that are there, in turn which is first. Of each it takes the copies
 //! alone, and prints the ratio round by round: median and extremes. What is promised is that the regime's copies take at
 //! most 1.10 times as long as the plain ones.
 #![allow(clippy::unwrap_used)]
@@ -32,13 +32,15 @@ fn main() {
     let mut destination = Destination::new(Kind::Host, None, opened.tensors()).unwrap();
     let mut plain_destination = Buffer::new(PAYLOAD as usize).unwrap();
     plain_destination.bytes_mut().fill(1);
+    let mut plain_source = Buffer::new(PAYLOAD as usize).unwrap();
+    plain_source.bytes_mut().fill(2);
 
     let mut ratios = Vec::new();
     let mut rates = (Vec::new(), Vec::new());
     // The first round warms up.
     for round in 0..=rounds {
         let mut regime = || pass(Way::HEAP, &opened, &mut destination).unwrap().copy_ns as f64;
-        let mut plain = || plain_copies(length as usize, &mut plain_destination);
+        let mut plain = || plain_copies(length as usize, &plain_source, &mut plain_destination);
         let (regime, plain) = if round % 2 == 0 {
             let regime = regime();
             (regime, plain())
@@ -66,15 +68,12 @@ fn main() {
     );
 }
 
-/// Copies out of fresh memory that was filled just before, as the regime's was by read(2); nanoseconds of the copies.
-fn plain_copies(length: usize, to: &mut Buffer) -> f64 {
+/// Nanoseconds of the copies.
+fn plain_copies(length: usize, from: &Buffer, to: &mut Buffer) -> f64 {
     let mut ns = 0;
-    for tensor in 0..TENSORS as usize {
-        let mut from = Buffer::new(length).unwrap();
-        from.bytes_mut().fill(tensor as u8);
-        let to = &mut to.bytes_mut()[tensor * length..][..length];
+    for (from, to) in from.bytes().chunks(length).zip(to.bytes_mut().chunks_mut(length)) {
         let begin = Mono::now();
-        to.copy_from_slice(&from.bytes()[..length]);
+        to.copy_from_slice(from);
         ns += Mono::now().since(begin);
     }
     ns as f64
