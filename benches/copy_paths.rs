@@ -9,9 +9,10 @@
 use std::fs::File;
 
 use stagemark::clock::Mono;
+use stagemark::compare::series::Envelope;
 use stagemark::copy_paths::destination::{Destination, Kind};
 use stagemark::copy_paths::source::{Opened, Span, pass};
-use stagemark::copy_paths::summary::Spread;
+use stagemark::copy_paths::summary::Ratio;
 use stagemark::copy_paths::way::Way;
 use stagemark::sys::memory::Buffer;
 use stagemark_fixtures::models::{self, Fill};
@@ -35,11 +36,10 @@ fn main() {
     let mut plain_source = Buffer::new(PAYLOAD as usize).unwrap();
     plain_source.bytes_mut().fill(2);
 
-    let mut ratios = Vec::new();
-    let mut rates = (Vec::new(), Vec::new());
+    let mut times = (Vec::new(), Vec::new());
     // The first round warms up.
     for round in 0..=rounds {
-        let mut regime = || pass(Way::HEAP, &opened, &mut destination).unwrap().copy_ns as f64;
+        let mut regime = || pass(Way::HEAP, &opened, &mut destination).unwrap().copy_ns;
         let mut plain = || plain_copies(length as usize, &plain_source, &mut plain_destination);
         let (regime, plain) = if round % 2 == 0 {
             let regime = regime();
@@ -49,32 +49,33 @@ fn main() {
             (regime(), plain)
         };
         if round > 0 {
-            ratios.push(regime / plain);
-            rates.0.push(PAYLOAD as f64 / regime);
-            rates.1.push(PAYLOAD as f64 / plain);
+            times.0.push(regime);
+            times.1.push(plain);
         }
     }
-    let spread = |values: Vec<f64>| Spread::of(values).unwrap();
-    let (regime, plain, ratio) = (spread(rates.0), spread(rates.1), spread(ratios));
+    let gigabytes = |times: &[u64]| {
+        let times = Envelope::of(times).unwrap();
+        [times.median, times.max, times.min].map(|ns| format!("{:.2}", PAYLOAD as f64 / ns as f64))
+    };
+    let ([regime, plain], ratio) =
+        ([&times.0, &times.1].map(|times| gigabytes(times)), Ratio::of(&times.0, &times.1).unwrap());
     println!(
         "{rounds} rounds of {} MiB in {TENSORS} pieces; GB/s, and ratios of times: median (least to most)",
         PAYLOAD >> 20
     );
-    println!("heap regime, copies alone  {:.2} ({:.2} to {:.2})", regime.median, regime.low, regime.high);
-    println!("plain copies               {:.2} ({:.2} to {:.2})", plain.median, plain.low, plain.high);
-    println!(
-        "regime ÷ plain             {:.3} ({:.3} to {:.3}); promised: at most 1.10",
-        ratio.median, ratio.low, ratio.high
-    );
+    println!("heap regime, copies alone  {} ({} to {})", regime[0], regime[1], regime[2]);
+    println!("plain copies               {} ({} to {})", plain[0], plain[1], plain[2]);
+    let (least, most) = ratio.extremes();
+    println!("regime ÷ plain             {} ({least} to {most}); promised: at most 1.10", ratio.middle());
 }
 
 /// Nanoseconds of the copies.
-fn plain_copies(length: usize, from: &Buffer, to: &mut Buffer) -> f64 {
+fn plain_copies(length: usize, from: &Buffer, to: &mut Buffer) -> u64 {
     let mut ns = 0;
     for (from, to) in from.bytes().chunks(length).zip(to.bytes_mut().chunks_mut(length)) {
         let begin = Mono::now();
         to.copy_from_slice(from);
         ns += Mono::now().since(begin);
     }
-    ns as f64
+    ns
 }

@@ -43,6 +43,7 @@
 //! | [`compare`] | runs side by side at the same stopping event, or a refusal (pure) |
 //! | [`finding`] | stage table → what it says of the launch: rules, each on two kinds of evidence (pure) |
 //! | [`report`] | stage table or comparison → csv, terminal, svg, png, html (pure) |
+//! | [`progress`] | one line on standard error that says how far a verb is |
 //! | [`budget`] | stage table → whether limits were kept (pure) |
 //! | [`ask`] | asks what a stage waits for and nobody says: requests, connections, files |
 //! | [`cache`] | start conditions: artifacts taken out of the page cache or read into it, and verified |
@@ -75,6 +76,7 @@ pub mod launch;
 pub mod metric;
 pub mod probe;
 pub mod proc;
+pub mod progress;
 pub mod record;
 pub mod report;
 pub mod run;

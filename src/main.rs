@@ -97,8 +97,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
         Verb::Ab(options) => by_turns(&options),
         Verb::Compare(options) => match &options.runs[..] {
             [folder] if ab::is_series(folder) => {
-                let answer = ab::compare(folder, &options.options(), options.json, options.out.as_deref())?;
-                told(&answer, options.strict)
+                let answer = ab::compare(folder, &options.options(), options.judged.json, options.out.as_deref())?;
+                told(&answer, options.judged.strict)
             }
             [folder] => {
                 Meta::load(folder)?;
@@ -170,7 +170,7 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
     let comparison = match Comparison::of(&arms, &options) {
         Ok(comparison) => comparison,
         Err(refusal) => {
-            if arguments.json {
+            if arguments.judged.json {
                 print(&folder::refusal_text(&refusal))?;
             }
             if let Some(out) = out {
@@ -183,19 +183,19 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
     if let Some(out) = out {
         folder::write(&arms, &comparison, None, out)?;
     }
-    print(&match arguments.json {
+    print(&match arguments.judged.json {
         true => folder::json_text(&arms, &comparison),
         false => folder::text(&arms, &comparison, out),
     })?;
     let alike = comparison.likeness.verdict() == Verdict::LikeForLike;
-    Ok(if arguments.strict && !alike { NOT_ALIKE } else { 0 })
+    Ok(if arguments.judged.strict && !alike { NOT_ALIKE } else { 0 })
 }
 
 /// Runs a series, and compares what was run, also where it was ended before its time.
 fn by_turns(arguments: &AbArgs) -> anyhow::Result<u8> {
     let done = ab::execute(&arguments.options()?)?;
-    let answer = ab::compare(&done.folder, &arguments.comparing(), arguments.json, Some(&done.folder))?;
-    let status = told(&answer, arguments.strict)?;
+    let answer = ab::compare(&done.folder, &arguments.comparing(), arguments.judged.json, Some(&done.folder))?;
+    let status = told(&answer, arguments.judged.strict)?;
     Ok(match (done.signal, done.series.problem) {
         (Some(signal), _) => 128u8.saturating_add(signal as u8),
         // One of its own commands failed: `--cleanup` too, when all was run.

@@ -28,5 +28,5 @@ with open("model.pt", "rb") as file:
 PYTHON
 "$stagemark" run --quiet --out run --stages stages.toml -- python torch_assign.py model.pt
 # The folder's own place says nothing to a reader.
-"$stagemark" report run | sed -e "/^run  /d" -e "/^timeline  /d" > run/table.txt
+"$stagemark" report run | sed -e "/^run  /d" -e "/^page  /d" -e "/^timeline  /d" > run/table.txt
 cp run/stages.csv run/timeline.svg run/timeline.png run/table.txt "$repository/reports/example/"

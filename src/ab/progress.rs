@@ -1,30 +1,29 @@
 //! How far a series is, on standard error: a line a run, and how long the rest is likely to take.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
+use crate::progress::StatusLine;
 use crate::report::text::plain;
 use crate::report::units;
 
 /// Tells of runs.
 pub(super) struct Progress {
     quiet: bool,
-    is_terminal: bool,
+    line: StatusLine,
     /// How long runs of each arm took.
     took: Vec<Vec<Duration>>,
 }
 
 impl Progress {
     pub fn new(quiet: bool, arms: usize) -> Progress {
-        Progress { quiet, is_terminal: std::io::stderr().is_terminal(), took: vec![Vec::new(); arms] }
+        Progress { quiet, line: StatusLine::unless(quiet), took: vec![Vec::new(); arms] }
     }
 
     /// A run begins; `left` are the arms of this one and those after it.
-    pub fn begins(&self, what: &str, left: &[usize]) {
-        if !self.quiet && self.is_terminal {
-            let left = self.left(left).map(|left| format!("; about {} left", rounded(left))).unwrap_or_default();
-            let _ = write!(std::io::stderr(), "\r\x1b[K{what} …{left}");
-        }
+    pub fn begins(&mut self, what: &str, left: &[usize]) {
+        let left = self.rest(left);
+        self.line.show(&format!("{what} …{left}"));
     }
 
     /// It has ended; `left` are the arms of those after it.
@@ -32,17 +31,22 @@ impl Progress {
         if let Some(all) = self.took.get_mut(arm) {
             all.push(took);
         }
-        let left = self.left(left).map(|left| format!("; about {} left", rounded(left))).unwrap_or_default();
+        let left = self.rest(left);
         self.say(&format!("{what}: {outcome}{left}"));
     }
 
     /// A line.
-    pub fn say(&self, text: &str) {
+    pub fn say(&mut self, text: &str) {
+        self.line.clear();
         if !self.quiet {
-            let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
             // Standard error may be closed; there is nowhere else to say so.
-            let _ = writeln!(std::io::stderr(), "{clear}{}", plain(text));
+            let _ = writeln!(std::io::stderr(), "{}", plain(text));
         }
+    }
+
+    /// What is left, as the end of a line.
+    fn rest(&self, left: &[usize]) -> String {
+        self.left(left).map(|left| format!("; about {} left", rounded(left))).unwrap_or_default()
     }
 
     /// The mean of an arm's runs for each that is left; of an arm that has none yet, the mean of all.

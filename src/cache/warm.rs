@@ -4,7 +4,6 @@
 //! end these files' own.
 
 use std::fs::File;
-use std::io::{IsTerminal, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::artifact::Artifact;
 use crate::host::{Mounts, Roots, cgroup, condition_now};
+use crate::progress::StatusLine;
 use crate::report::units;
 
 /// Bytes that one read asks for.
@@ -143,29 +143,26 @@ fn read_all(file: &File, size: u64, tell: &mut dyn FnMut(u64), stop: &dyn Fn() -
 /// A line on standard error, where that is a terminal and reading takes longer than a moment.
 pub struct OnTerminal {
     begun: Instant,
-    is_terminal: bool,
-    shown: bool,
+    line: StatusLine,
     last: Option<Instant>,
 }
 
 impl OnTerminal {
     /// Nothing is shown where it is to be quiet.
     pub fn unless(quiet: bool) -> OnTerminal {
-        let is_terminal = !quiet && std::io::stderr().is_terminal();
-        OnTerminal { begun: Instant::now(), is_terminal, shown: false, last: None }
+        OnTerminal { begun: Instant::now(), line: StatusLine::unless(quiet), last: None }
     }
 }
 
 impl Progress for OnTerminal {
     fn at(&mut self, done: u64, of: u64) {
-        let mut stderr = std::io::stderr();
         let is_due = self.last.is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
-        if done < of && is_due && self.is_terminal {
-            (self.last, self.shown) = (Some(Instant::now()), true);
-            let _ = write!(stderr, "\r\x1b[K{}", line(done, of, self.begun.elapsed()));
+        if done < of && is_due {
+            self.last = Some(Instant::now());
+            self.line.show(&line(done, of, self.begun.elapsed()));
         }
-        if done >= of && std::mem::take(&mut self.shown) {
-            let _ = write!(stderr, "\r\x1b[K");
+        if done >= of {
+            self.line.clear();
         }
     }
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::compare::Identity;
+use super::compare::{Identity, JudgedArgs};
 use super::{CacheArg, ThenArg, utf8};
 use crate::ab::{Arm, Options, OutputOf};
-use crate::compare::{self, Vary};
+use crate::compare;
 use crate::record::Then;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -90,18 +90,8 @@ pub struct AbArgs {
     /// Show what the commands print, on standard error
     #[arg(long)]
     pub show_output: bool,
-    /// Declare that the stage is one event in all arms though its definitions or evidence differ; each report says so
-    #[arg(long)]
-    pub same_event: bool,
-    /// Declare what was meant to differ, as of `stagemark compare`; may be repeated
-    #[arg(long, value_name = "WHAT", value_parser = Vary::parse)]
-    pub vary: Vec<Vary>,
-    /// Exit with 4 where the runs are not like for like, or that cannot be told
-    #[arg(long)]
-    pub strict: bool,
-    /// Exact figures as JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub judged: JudgedArgs,
     /// Say nothing on standard error
     #[arg(long, short)]
     pub quiet: bool,
@@ -158,8 +148,8 @@ impl AbArgs {
     pub fn comparing(&self) -> compare::Options {
         compare::Options {
             at: self.until.clone(),
-            same_event: self.same_event,
-            vary: self.vary.clone(),
+            same_event: self.judged.same_event,
+            vary: self.judged.vary.clone(),
             contents: self.identity == Identity::Full,
         }
     }

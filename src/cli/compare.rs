@@ -29,14 +29,9 @@ Examples:
 Exit status: 0 done, 2 on wrong usage, 3 where the runs cannot be compared or read, 4 where they are not like for like, or \
 that cannot be told, under --strict.";
 
+/// How runs are held against each other, whoever made them.
 #[derive(Debug, Args)]
-pub struct CompareArgs {
-    /// Run folders, the first one the reference; or the folder of one series of `stagemark ab`
-    #[arg(required = true, num_args = 1.., value_name = "RUN")]
-    pub runs: Vec<PathBuf>,
-    /// Compare at this stage [default: the runs' own stopping event]
-    #[arg(long, value_name = "STAGE", value_parser = utf8())]
-    pub at: Option<String>,
+pub struct JudgedArgs {
     /// Declare that the stage is one event in all runs though its definitions or evidence differ; each report says so
     #[arg(long)]
     pub same_event: bool,
@@ -49,6 +44,18 @@ pub struct CompareArgs {
     /// Exact figures as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Run folders, the first one the reference; or the folder of one series of `stagemark ab`
+    #[arg(required = true, num_args = 1.., value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+    /// Compare at this stage [default: the runs' own stopping event]
+    #[arg(long, value_name = "STAGE", value_parser = utf8())]
+    pub at: Option<String>,
+    #[command(flatten)]
+    pub judged: JudgedArgs,
     /// Write compare.html, compare.csv, compare.json, compare.svg and compare.png here
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -68,8 +75,8 @@ impl CompareArgs {
     pub fn options(&self) -> Options {
         Options {
             at: self.at.clone(),
-            same_event: self.same_event,
-            vary: self.vary.clone(),
+            same_event: self.judged.same_event,
+            vary: self.judged.vary.clone(),
             contents: self.identity == Identity::Full,
         }
     }

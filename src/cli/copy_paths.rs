@@ -1,6 +1,5 @@
 //! `stagemark copy-paths`: its arguments, and what becomes of them.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -8,11 +7,11 @@ use clap::Args;
 
 use crate::copy_paths::plan::Choice;
 use crate::copy_paths::record::Record;
+use crate::copy_paths::report;
 use crate::copy_paths::way::Regime;
 use crate::copy_paths::{Options, To, measure};
 use crate::event::text_of;
-use crate::report::copy_paths as report;
-use crate::report::plot;
+use crate::progress::StatusLine;
 use crate::report::text::json_for_terminals;
 use crate::stage::amount;
 
@@ -94,10 +93,10 @@ impl CopyPathsArgs {
                     cuda_library: self.cuda_library,
                     max_memory: self.max_memory,
                 };
-                let mut line = Progress::new();
-                let record = measure(&options, &mut |what, share| line.say(what, share));
-                line.clear();
-                record?
+                let mut line = StatusLine::unless(false);
+                measure(&options, &mut |what, share| {
+                    line.show(&format!("{:3.0}%  {what}", share.clamp(0.0, 1.0) * 100.0));
+                })?
             }
             (None, None) => anyhow::bail!("an ARTIFACT or --from FILE is needed"),
         };
@@ -121,32 +120,7 @@ fn write(record: &Record, folder: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     report::csv::write(record, &mut rows)?;
     put("copy-paths.csv", &rows)?;
-    put("copy-paths.png", &plot::copy_paths::png(record)?)
-}
-
-/// One line on a terminal that says what goes on, and goes away.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn say(&mut self, what: &str, share: f64) {
-        if self.terminal {
-            let text = format!("{:3.0}%  {what}", share.clamp(0.0, 1.0) * 100.0);
-            let text = crate::report::text::elide(&crate::report::text::plain(&text), 79);
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
+    put("copy-paths.png", &report::picture::png(record)?)
 }
 
 fn choice(text: &str) -> Result<Choice, String> {

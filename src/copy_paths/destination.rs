@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::source::Span;
+use crate::artifact::hexadecimal;
 use crate::sys::cuda::{self, DeviceMemory, Driver, PinnedMemory};
 use crate::sys::memory::{Buffer, FileMapping};
 
@@ -150,7 +151,7 @@ impl Destination {
                 }
             }
         }
-        Ok(hex(digest.finalize()))
+        Ok(hexadecimal(&digest.finalize()))
     }
 }
 
@@ -187,9 +188,4 @@ impl Staging {
             Staging::Pinned(pinned) => pinned.bytes_mut(),
         }
     }
-}
-
-/// A digest as text.
-pub fn hex(digest: impl AsRef<[u8]>) -> String {
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,7 +10,7 @@
 //!                                             state (cold, warm) ─► ranks (processes) ─► pass: prepare | copy
 //!                                                                                         │
 //!                                                record (raw) ◄──────────────────────────┘
-//! record ─► summary (medians, envelopes, ratios) ─► verdict ─► report: text | csv | png
+//! record ─► summary (envelopes, ratios) ─► verdict ─► report: text | csv | png
 //! ```
 //!
 //! Right of the record everything is pure: the same file gives the same tables.
@@ -30,6 +30,7 @@ pub mod plan;
 pub mod rank;
 mod ranks;
 pub mod record;
+pub mod report;
 pub mod source;
 mod state;
 pub mod summary;
@@ -44,6 +45,7 @@ use anyhow::Context;
 use crate::artifact::Artifact;
 use crate::artifact::set::{Resolution, resolve};
 use crate::event::{text_of, word_of};
+use crate::units;
 use destination::Kind;
 use place::Lying;
 use plan::Choice;
@@ -174,10 +176,11 @@ fn bounded(options: &Options, chosen: &[plan::Chosen]) -> anyhow::Result<()> {
     };
     anyhow::ensure!(
         needed <= most,
-        "{needed} bytes of memory are needed for {} tensors and {} ranks, and {by} is {most}; \
-         --tensors takes fewer of them",
-        chosen.len(),
-        options.ranks
+        "{} of memory ({needed} bytes) are needed for {} and {}, and {by} is {}; --tensors takes fewer of them",
+        units::bytes(needed),
+        units::exactly(chosen.len() as u64, "tensor"),
+        units::exactly(options.ranks.into(), "rank"),
+        units::bytes(most)
     );
     Ok(())
 }
@@ -233,10 +236,10 @@ fn series(
             let share = (f64::from(repeat) + position as f64 / ways.len() as f64) / f64::from(options.repeats + 1);
             progress(
                 &format!(
-                    "{} · {} · {count} rank{} · {way}",
+                    "{} · {} · {} · {way}",
                     text_of(&lying.directory),
                     destination.name(),
-                    plural(count)
+                    units::exactly(count.into(), "rank")
                 ),
                 share,
             );
@@ -257,10 +260,6 @@ fn series(
         }
     }
     Ok(all)
-}
-
-fn plural(count: u32) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 impl ArtifactOf {

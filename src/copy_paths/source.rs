@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::counters::Taken;
-use super::destination::{Destination, From, Staging, hex};
+use super::destination::{Destination, From, Staging};
 use super::rank::Pass;
 use super::way::{Mapped, Regime, Way};
+use crate::artifact::hexadecimal;
 use crate::clock::Mono;
 use crate::event::Pid;
 use crate::proc::maps;
@@ -71,7 +72,7 @@ impl Opened {
                 at += length as u64;
             }
         }
-        Ok(hex(digest.finalize()))
+        Ok(hexadecimal(&digest.finalize()))
     }
 }
 

@@ -4,30 +4,67 @@ use super::destination::Kind;
 use super::rank::Pass;
 use super::record::{Measured, Place, Series};
 use super::way::Way;
+use crate::account::host::Bounds;
+use crate::compare::series::{Answer, Envelope, Pair, Verdict};
+use crate::units;
 
-/// A median and the extremes that it lies between.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread<T> {
-    pub median: T,
-    pub low: T,
-    pub high: T,
+const MILLION: u128 = 1_000_000;
+
+/// Times of one way ÷ those of another, repeat by repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ratio {
+    /// Finer than is shown, so that it is rounded once.
+    millionths: Envelope,
+    verdict: Verdict,
 }
 
-impl Spread<f64> {
-    /// Of some values; of an even number the median is the mean of the two in the middle. `None` of no value.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread<f64>> {
-        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
-        let (low, high) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Some(Spread { median, low, high })
+impl Ratio {
+    /// `None` where they were not measured in the same repeats, or took no time.
+    pub fn of(times: &[u64], reference: &[u64]) -> Option<Ratio> {
+        (times.len() == reference.len()).then_some(())?;
+        let both = || std::iter::zip(times.iter().copied(), reference.iter().copied());
+        let exactly = |(time, reference)| Pair { reference: Bounds::exactly(reference), other: Bounds::exactly(time) };
+        let ratio = |(time, reference): (u64, u64)| {
+            u64::try_from((u128::from(time) * MILLION).checked_div(u128::from(reference))?).ok()
+        };
+        let ratios = both().map(ratio).collect::<Option<Vec<u64>>>()?;
+        let verdict = Verdict::of(&both().map(exactly).collect::<Vec<_>>());
+        Some(Ratio { millionths: Envelope::of(&ratios)?, verdict })
     }
 
-    /// Whether all values lie beyond 1% on one side of 1: then it is a difference.
+    /// Whether it took longer in every repeat, or shorter in every one, beyond 1%.
     pub fn is_a_difference(&self) -> bool {
-        self.high < 0.99 || self.low > 1.01
+        self.is_shorter() || self.verdict.answer == Answer::Higher
     }
+
+    /// Whether it took shorter in every repeat, beyond 1%.
+    pub fn is_shorter(&self) -> bool {
+        self.verdict.answer == Answer::Lower
+    }
+
+    /// Whether it is at most so many hundredths in every repeat; `None` where in some it is, and in some not.
+    pub fn is_at_most(&self, hundredths: u64) -> Option<bool> {
+        let most = hundredths * 10_000;
+        match (self.millionths.min <= most, self.millionths.max <= most) {
+            (_, true) => Some(true),
+            (false, _) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The median, for people.
+    pub fn middle(&self) -> String {
+        shown(self.millionths.median)
+    }
+
+    /// The extremes, for people.
+    pub fn extremes(&self) -> (String, String) {
+        (shown(self.millionths.min), shown(self.millionths.max))
+    }
+}
+
+fn shown(millionths: u64) -> String {
+    units::significant(millionths as f64 / 1e6)
 }
 
 /// One way at one place, to one destination, by so many ranks.
@@ -39,9 +76,9 @@ pub struct Line {
     /// Why there are no figures.
     pub refused: Option<String>,
     /// Nanoseconds until the slowest rank was done, a repeat each.
-    pub totals: Vec<f64>,
+    pub totals: Vec<u64>,
     /// Of the copies alone, of the slowest rank.
-    pub copies: Vec<f64>,
+    pub copies: Vec<u64>,
     /// A rank's, the median over repeats and ranks; absent where one is.
     pub minor_faults: Option<u64>,
     pub major_faults: Option<u64>,
@@ -57,14 +94,14 @@ pub struct Line {
 impl Line {
     pub fn of(series: &Series) -> Line {
         let repeats = series.repeats();
-        let slowest = |of: fn(&Pass) -> u64| -> Vec<f64> {
+        let slowest = |of: fn(&Pass) -> u64| -> Vec<u64> {
             let longest = |passes: &Vec<&Measured>| passes.iter().map(|measured| of(&measured.pass)).max();
-            repeats.iter().filter_map(longest).map(|ns| ns as f64).collect()
+            repeats.iter().filter_map(longest).collect()
         };
         let all: Vec<&Measured> = repeats.iter().flatten().copied().collect();
         let median = |of: fn(&Pass) -> Option<u64>| -> Option<u64> {
             let values = all.iter().map(|measured| of(&measured.pass)).collect::<Option<Vec<u64>>>()?;
-            Spread::of(values.into_iter().map(|value| value as f64)).map(|spread| spread.median.round() as u64)
+            Envelope::of(&values).map(|values| values.median)
         };
         let mut sources: Vec<String> = all.iter().map(|measured| measured.pass.source.clone()).collect();
         sources.sort();
@@ -87,19 +124,13 @@ impl Line {
         }
     }
 
-    pub fn total(&self) -> Option<Spread<f64>> {
-        Spread::of(self.totals.iter().copied())
+    pub fn total(&self) -> Option<Envelope> {
+        Envelope::of(&self.totals)
     }
 
-    pub fn copy(&self) -> Option<Spread<f64>> {
-        Spread::of(self.copies.iter().copied())
+    pub fn copy(&self) -> Option<Envelope> {
+        Envelope::of(&self.copies)
     }
-}
-
-/// Ratios of times, `one` ÷ `other`, repeat by repeat.
-pub fn ratio(one: &[f64], other: &[f64]) -> Option<Spread<f64>> {
-    (one.len() == other.len()).then_some(())?;
-    Spread::of(std::iter::zip(one, other).map(|(one, other)| one / other))
 }
 
 /// The lines of a place that belong together: one destination, so many ranks.
@@ -115,8 +146,8 @@ impl Group {
     }
 
     /// A line's time ÷ the heap's on the same place, so that storage is held constant.
-    pub fn to_heap(&self, line: &Line) -> Option<Spread<f64>> {
-        ratio(&line.totals, &self.line(Way::HEAP)?.totals)
+    pub fn to_heap(&self, line: &Line) -> Option<Ratio> {
+        Ratio::of(&line.totals, &self.line(Way::HEAP)?.totals)
     }
 }
 

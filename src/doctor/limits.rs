@@ -79,7 +79,7 @@ impl Tried {
         };
         let mut sources: Vec<&str> = devices.iter().map(|device| source(device.source)).collect();
         sources.dedup();
-        let named = format!("{} of {}", sources.join(", "), plural(devices.len()));
+        let named = format!("{} of {}", sources.join(", "), units::exactly(devices.len() as u64, "device"));
         let unread =
             devices.iter().enumerate().find(|(_, device)| !device.is_divided && device.baseline_bytes.is_none());
         match unread {
@@ -163,8 +163,4 @@ impl Tried {
                 .remedied_by(["a folder to write to: XDG_RUNTIME_DIR, TMPDIR"]),
         }
     }
-}
-
-fn plural(count: usize) -> String {
-    if count == 1 { "1 device".to_owned() } else { format!("{count} devices") }
 }

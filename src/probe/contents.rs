@@ -12,6 +12,7 @@ use std::path::Path;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
+use crate::artifact::hexadecimal;
 use crate::sys::cache::{Mapping, page_size};
 
 /// Bytes of one read: a multiple of every page size.
@@ -57,7 +58,7 @@ pub fn sha256(path: &Path, meant: Stat) -> Result<String, String> {
         Err(_) => around_the_cache(&file, meant.size).map_err(told)?,
     };
     check(&file)?;
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&digest))
 }
 
 /// A pipe that nobody writes to is opened without waiting.

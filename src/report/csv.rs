@@ -126,7 +126,7 @@ pub(super) fn cell<T: ToString>(value: Option<T>) -> String {
 
 /// Text on one line that no spreadsheet takes for a formula: one that begins like a formula has a quote before it,
 /// which spreadsheets take for "this is text". The full-width forms count, as some programs take them for the others.
-pub(super) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let text = plain(text);
     match text.chars().next() {
         Some('=' | '+' | '-' | '@' | '＝' | '＋' | '－' | '＠') => format!("'{text}"),

@@ -4,7 +4,6 @@ mod account;
 pub mod color;
 pub mod columns;
 pub mod compare;
-pub mod copy_paths;
 pub mod csv;
 mod death;
 mod device;

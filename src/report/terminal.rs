@@ -109,6 +109,7 @@ pub fn text_in(run: &Run, table: &StageTable, folder: &Path) -> String {
     page.blank();
     // Paths are not broken, so that they can be copied.
     page.raw(&format!("run       {}", plain(&folder.display().to_string())));
+    page.raw(&format!("page      {}", plain(&folder.join("report.html").display().to_string())));
     page.raw(&format!("timeline  {}", plain(&folder.join("timeline.svg").display().to_string())));
     if run.tensors.is_some() {
         page.raw(&format!("touched   {}", plain(&folder.join("touched.svg").display().to_string())));

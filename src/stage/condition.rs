@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::asked::{FileIs, Http, Tcp, Template, Unix, Values, Work};
+use crate::artifact::hexadecimal;
 use crate::event::Stream;
 use crate::units;
 
@@ -126,7 +127,7 @@ impl Condition {
 /// SHA-256 of the JSON form, in hexadecimal.
 pub(super) fn digest_of(value: &impl Serialize) -> String {
     let normalised = serde_json::to_vec(value).expect("names, numbers and text always serialise");
-    Sha256::digest(&normalised).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(&normalised))
 }
 
 impl Condition {

@@ -7,8 +7,8 @@
 
 use std::borrow::Cow;
 
+pub mod bars;
 pub mod compared;
-pub mod copy_paths;
 mod font;
 mod marks;
 mod panels;

@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Fields, Files, Reader, StageError, Variable, hint};
+use crate::artifact::hexadecimal;
 use crate::event::text_of;
 use crate::host::mask::is_secret_name;
 use crate::stage::amount;
@@ -50,7 +51,7 @@ impl Work {
             let problem = "no request: expected a JSON object a line, as {\"url\": \"http://…\"}".to_string();
             return Err(StageError { origin: origin.to_string(), line: 1, column: 1, problem });
         }
-        let file_digest = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let file_digest = hexadecimal(&Sha256::digest(text.as_bytes()));
         Ok(Work { file_digest, requests: each.len(), concurrency, each })
     }
 }

@@ -17,6 +17,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use nix::sys::signal::Signal;
 
 use super::{Answer, Found, Memory, Opened};
+use crate::artifact::hexadecimal;
 use crate::sys::cuda::{Context, Driver};
 use crate::sys::process::close_all_but;
 
@@ -88,7 +89,7 @@ fn devices(driver: Driver) -> Result<Vec<Found>, String> {
 
 /// As NVML and `CUDA_VISIBLE_DEVICES` write it.
 fn uuid(bytes: [u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = hexadecimal(&bytes);
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 

@@ -1,6 +1,6 @@
 //! Switches of loaders that choose a way: named where a way is the faster one here, never set.
 
-use crate::copy_paths::summary::{Group, ratio};
+use crate::copy_paths::summary::{Group, Ratio};
 use crate::copy_paths::way::{Mapped, Regime, Way};
 
 /// What a loader calls it.
@@ -31,8 +31,8 @@ pub fn of(group: &Group) -> Option<String> {
         .collect::<Vec<_>>();
     let beats = |way: Way| {
         let line = group.line(way)?;
-        let ratios: Vec<_> = touch.iter().filter_map(|touch| ratio(&line.totals, &touch.totals)).collect();
-        (!ratios.is_empty() && ratios.iter().all(|ratio| ratio.high < 0.99)).then_some(())
+        let ratios: Vec<_> = touch.iter().filter_map(|touch| Ratio::of(&line.totals, &touch.totals)).collect();
+        (!ratios.is_empty() && ratios.iter().all(Ratio::is_shorter)).then_some(())
     };
     let names: Vec<&str> =
         SWITCHES.iter().filter(|switch| beats(switch.way).is_some()).map(|switch| switch.name).collect();

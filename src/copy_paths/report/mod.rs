@@ -1,15 +1,16 @@
 //! What `stagemark copy-paths` measured → tables for people, CSV, a picture. Pure: the same record gives the same bytes.
 
 pub mod csv;
+pub mod picture;
 mod switches;
 
-use crate::copy_paths::record::{Environment, Place, Record};
-use crate::copy_paths::summary::{Group, Line, Spread, groups};
-use crate::copy_paths::verdict;
-
-use super::terminal::Page;
-use super::text::plain;
-use super::units;
+use super::record::{Environment, Place, Record};
+use super::summary::{Group, Line, groups};
+use super::verdict;
+use crate::compare::series::{Remark, remarks};
+use crate::report::terminal::Page;
+use crate::report::text::plain;
+use crate::units;
 
 const ABSENT: &str = "–";
 
@@ -44,16 +45,16 @@ fn head(page: &mut Page, record: &Record) {
         page.raw(name);
     }
     if names.len() > 1 {
-        page.line(&format!("and {} more files of its set", names.len() - 1));
+        page.line(&format!("and {} of its set", units::exactly(names.len() as u64 - 1, "more file")));
     }
     let tensors = &record.tensors;
     page.line(&format!(
-        "{} of {} tensors, {} (the largest {}); {} repeats after one to warm up",
+        "{} of {}, {} (the largest {}); {} after one to warm up",
         tensors.chosen,
-        tensors.of,
+        units::exactly(tensors.of, "tensor"),
         units::bytes(tensors.bytes),
         units::bytes(tensors.largest_bytes),
-        record.repeats
+        units::exactly(record.repeats.into(), "repeat")
     ));
 }
 
@@ -99,39 +100,39 @@ fn group_of(page: &mut Page, record: &Record, place: &Place, group: &Group) {
         page.line(&format!("{}: not measured: {}", line.way, plain(why)));
     }
     for line in &group.lines {
-        if let Some(modes) = modes(line) {
-            page.line(&modes);
-        }
+        remarks_on(record, line).iter().for_each(|remark| page.line(remark));
     }
     verdict::sentences(group).iter().for_each(|sentence| page.line(sentence));
     switches::of(group).iter().for_each(|sentence| page.line(sentence));
 }
 
 fn title(place: &Place, group: &Group) -> String {
-    let copy = if place.is_copy { "a copy in " } else { "" };
-    let filesystem = place.filesystem.as_deref().unwrap_or("filesystem not known");
-    let ranks = if group.ranks == 1 { "1 rank".to_owned() } else { format!("{} ranks at once", group.ranks) };
     let storage = place.storage.iter().map(|chain| plain(chain)).collect::<Vec<_>>().join(", ");
     let storage = if storage.is_empty() { String::new() } else { format!(" · {storage}") };
+    format!("== {}{storage}", heading(place, group))
+}
+
+/// From where to where, by how many.
+fn heading(place: &Place, group: &Group) -> String {
+    let copy = if place.is_copy { "a copy in " } else { "" };
+    let filesystem = plain(place.filesystem.as_deref().unwrap_or("filesystem not known"));
+    let at_once = if group.ranks == 1 { "" } else { " at once" };
     format!(
-        "== {copy}{} ({}){storage} → {} memory · {ranks}",
+        "{copy}{} ({filesystem}) → {} memory · {}{at_once}",
         plain(&place.directory),
-        plain(filesystem),
-        group.destination.name()
+        group.destination.name(),
+        units::exactly(group.ranks.into(), "rank")
     )
 }
 
 fn row(group: &Group, line: &Line) -> String {
-    let duration = |ns: f64| units::duration(ns.max(0.0).round() as u64);
-    let (total, range) = line.total().map_or((ABSENT.to_owned(), String::new()), |Spread { median, low, high }| {
-        (duration(median), format!("{}–{}", duration(low), duration(high)))
+    let (total, range) = line.total().map_or((ABSENT.to_owned(), String::new()), |total| {
+        (units::duration(total.median), format!("{}–{}", units::duration(total.min), units::duration(total.max)))
     });
-    let copy = line.copy().map_or(ABSENT.to_owned(), |copy| duration(copy.median));
+    let copy = line.copy().map_or(ABSENT.to_owned(), |copy| units::duration(copy.median));
     let (ratio, envelope) = group.to_heap(line).map_or((ABSENT.to_owned(), String::new()), |ratio| {
-        (
-            units::significant(ratio.median),
-            format!("{}–{}", units::significant(ratio.low), units::significant(ratio.high)),
-        )
+        let (least, most) = ratio.extremes();
+        (ratio.middle(), format!("{least}–{most}"))
     });
     format!("{:<24} {total:>9} {range:>18} {copy:>9} {ratio:>6} {envelope:>9}", line.way.to_string())
 }
@@ -160,19 +161,22 @@ fn evidence(record: &Record, line: &Line) -> String {
     )
 }
 
-/// The values of a way that took two kinds of time.
-fn modes(line: &Line) -> Option<String> {
-    let mut sorted = line.totals.clone();
-    sorted.sort_by(f64::total_cmp);
-    let gap =
-        sorted.windows(2).map(|pair| pair[1] - pair[0]).enumerate().max_by(|one, other| one.1.total_cmp(&other.1))?;
-    let (below, above) = sorted.split_at(gap.0 + 1);
-    let width = |values: &[f64]| values.last().zip(values.first()).map_or(0.0, |(last, first)| last - first);
-    let two =
-        below.len() > 1 && above.len() > 1 && gap.1 > 3.0 * width(below).max(width(above)) && gap.1 > below[0] / 10.0;
-    let told = |ns: &f64| units::duration(ns.round() as u64);
-    two.then(|| {
-        let values: Vec<String> = line.totals.iter().map(told).collect();
-        format!("{}: two modes, in the order of the repeats: {}", line.way, values.join(", "))
-    })
+/// The values of a way that took two kinds of time, and of one that was to be cold and was not.
+fn remarks_on(record: &Record, line: &Line) -> Vec<String> {
+    let duration = |ns: u64| units::duration(ns);
+    let modes = remarks(&line.totals).into_iter().filter(|remark| matches!(remark, Remark::TwoModes { .. }));
+    let mut said: Vec<String> = modes.map(|remark| format!("{}: {}", line.way, remark.words(&duration))).collect();
+    if line.way.regime.is_cold() && !line.totals.is_empty() {
+        // The bound below which a run's start is called artifact-cold.
+        match line.resident_before {
+            Some((_, most)) if most > record.tensors.bytes / 100 => said.push(format!(
+                "{}: not cold: up to {} of the tensors stayed in memory (memory itself, as tmpfs, or held by others)",
+                line.way,
+                units::bytes(most)
+            )),
+            None => said.push(format!("{}: whether it was cold is unverified: who asks is not told", line.way)),
+            Some(_) => {}
+        }
+    }
+    said
 }
