@@ -111,15 +111,17 @@ fn compose(arms: &[Arm], comparison: &Comparison) -> Scene {
     let resident_again = panel(payload_again.bottom + 8, 0, 20);
 
     let mut notes = Vec::new();
-    payloads(&mut scene, &drawn, &from_start, payload, false, "Payload from the start", &names, &mut notes);
-    residents(&mut scene, &drawn, &from_start, resident, false, "Resident set from the start", &mut notes);
+    let look = Look { drawn: &drawn, axis: &from_start, to_stop: false };
+    payloads(&mut scene, look, payload, "Payload from the start", &names, &mut notes);
+    residents(&mut scene, look, resident, "Resident set from the start", &mut notes);
     lines(&mut scene, &drawn, comparison, &from_start, &[payload, resident]);
     mark_labels(&mut scene, &labelled, &placement, list_bottom, payload.top);
     panels::time_axis(&mut scene, &from_start, resident.bottom);
 
     let to = |what: &str| format!("{what} up to {}", elide(&stage, 40));
-    payloads(&mut scene, &drawn, &to_stop, payload_again, true, &to("Payload"), &[], &mut notes);
-    residents(&mut scene, &drawn, &to_stop, resident_again, true, &to("Resident set"), &mut notes);
+    let look = Look { drawn: &drawn, axis: &to_stop, to_stop: true };
+    payloads(&mut scene, look, payload_again, &to("Payload"), &[], &mut notes);
+    residents(&mut scene, look, resident_again, &to("Resident set"), &mut notes);
     for panel in [payload_again, resident_again] {
         let x = to_stop.x(0);
         scene.rect((x - 2, panel.top), (x + 2, panel.bottom), Palette::MARK);
@@ -196,17 +198,17 @@ fn over_time(run: &Drawn, to_stop: bool, figure: impl Fn(&Values) -> Option<u64>
     stretches
 }
 
-#[allow(clippy::too_many_arguments)]
-fn payloads(
-    scene: &mut Scene,
-    drawn: &[Drawn],
-    axis: &TimeAxis,
-    panel: Panel,
+/// What the panels of one look show: the runs, over which time.
+#[derive(Clone, Copy)]
+struct Look<'l> {
+    drawn: &'l [Drawn<'l>],
+    axis: &'l TimeAxis,
+    /// Whether time is counted to the stopping event rather than from the start.
     to_stop: bool,
-    title: &str,
-    names: &[String],
-    notes: &mut Vec<Text>,
-) {
+}
+
+fn payloads(scene: &mut Scene, look: Look, panel: Panel, title: &str, names: &[String], notes: &mut Vec<Text>) {
+    let Look { drawn, axis, to_stop } = look;
     use Metric::{MappedBytes, MappedPayloadBytes, PayloadBytes, ResidentPayloadBytes};
     let of = |run: &Drawn, metric: Metric| over_time(run, to_stop, |values| values.get(metric));
     let known: Vec<(&Drawn, Vec<Stretch>, Vec<Stretch>)> = drawn
@@ -238,15 +240,8 @@ fn payloads(
     absent(notes, drawn, panel, ResidentPayloadBytes, "resident payload");
 }
 
-fn residents(
-    scene: &mut Scene,
-    drawn: &[Drawn],
-    axis: &TimeAxis,
-    panel: Panel,
-    to_stop: bool,
-    title: &str,
-    notes: &mut Vec<Text>,
-) {
+fn residents(scene: &mut Scene, look: Look, panel: Panel, title: &str, notes: &mut Vec<Text>) {
+    let Look { drawn, axis, to_stop } = look;
     let known: Vec<(&Drawn, Vec<Stretch>)> =
         drawn.iter().map(|run| (run, over_time(run, to_stop, |values| values.get(Metric::RssBytes)))).collect();
     let largest = known.iter().map(|(_, line)| series::largest(line)).fold(0.0, f64::max);
