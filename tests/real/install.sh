@@ -141,7 +141,9 @@ install_candle() {
 import json, os, sys
 [of_it] = [package for package in json.load(sys.stdin)["packages"] if package["name"] == "candle-examples"]
 print(os.path.dirname(of_it["manifest_path"]))')
-    CANDLE_EXAMPLES=$examples CARGO_TARGET_DIR=$work/made cargo build --quiet --release --locked --manifest-path "$work/Cargo.toml"
+    # The compiler itself: in front of it a chooser of toolchains would heed the files of one that some libraries bring along.
+    RUSTC=$(rustc --print sysroot)/bin/rustc CANDLE_EXAMPLES=$examples CARGO_TARGET_DIR=$work/made \
+        cargo build --quiet --release --locked --manifest-path "$work/Cargo.toml"
     install -D --target-directory "$root/candle/bin" "$work/made/release/mistral" "$work/made/release/quantized"
     rm -rf "$work"
     echo "candle $(basename "$examples")"
