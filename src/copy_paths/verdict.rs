@@ -6,9 +6,8 @@ use crate::compare::series::PAIRS;
 
 /// The sentences of one group: the fastest way, whether pre-faulting suffices, whether staging pays.
 pub fn sentences(group: &Group) -> Vec<String> {
-    let repeats = group.lines.iter().map(|line| line.totals.len()).max().unwrap_or(0);
-    if repeats < PAIRS {
-        return vec![format!("no verdict from {repeats} of the {PAIRS} repeats that it takes")];
+    if group.repeats < PAIRS {
+        return vec![format!("no verdict from {} of the {PAIRS} repeats that it takes", group.repeats)];
     }
     let mut sentences = vec![fastest(group)];
     sentences.extend(prefaulting(group));
@@ -121,7 +120,8 @@ mod tests {
     }
 
     fn said(lines: Vec<Line>) -> Vec<String> {
-        sentences(&Group { destination: Kind::Host, ranks: 1, lines })
+        let repeats = lines.iter().map(|line| line.totals.len()).max().unwrap_or(0);
+        sentences(&Group { destination: Kind::Host, ranks: 1, repeats, turns: Default::default(), lines })
     }
 
     #[test]
