@@ -455,7 +455,7 @@ mod tests {
     fn what_was_seen_through_a_mapping_that_is_gone_does_not_stand() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
-        std::fs::copy("/bin/sh", &program).unwrap();
+        crate::testing::program::copy(std::path::Path::new("/bin/sh"), &program);
         let file = File::open(&program).unwrap();
         let mut child = std::process::Command::new(&program)
             .args(["-c", "echo up; read line"])

@@ -204,7 +204,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for name in [&b"plain"[..], b"with\nnewline", b"ends in spaces  ", b"\xff\xfe", b"SYSV1", b"x (deleted)"] {
             let path = folder.path().join(std::ffi::OsStr::from_bytes(name));
-            std::fs::copy("/bin/sleep", &path).unwrap();
+            crate::testing::program::copy(std::path::Path::new("/bin/sleep"), &path);
             let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
             let pid = child.id() as Pid;
             // The spawn comes back when the old program is gone, which is before the new one is laid out.

@@ -8,6 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::program;
+
 /// A user that owns nothing (user_namespaces(7), the overflow user).
 pub const NOBODY: u32 = 65_534;
 
@@ -34,7 +36,7 @@ impl Open {
         let stagemark = folder.path().join("stagemark");
         let built = env!("CARGO_BIN_EXE_stagemark");
         // A copy would wait for the disk, and linking is as good where it is possible.
-        std::fs::hard_link(built, &stagemark).or_else(|_| std::fs::copy(built, &stagemark).map(drop)).unwrap();
+        std::fs::hard_link(built, &stagemark).unwrap_or_else(|_| program::copy(Path::new(built), &stagemark));
         Open { folder, stagemark }
     }
 

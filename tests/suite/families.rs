@@ -13,7 +13,8 @@ use stagemark::stage::{Condition, Matcher, StageFile};
 use stagemark::watch::log::SavedOutput;
 use stagemark::watch::{Line, LineEnd};
 
-use super::support::{finish, folder, stagemark};
+use crate::program;
+use crate::support::{finish, folder, stagemark};
 
 fn logs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/logs")
@@ -507,7 +508,6 @@ fn standard_input_is_tried_too() {
 /// whatever it prints.
 #[test]
 fn a_client_of_a_daemon_or_another_machine_is_told_where_the_prefix_belongs() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = folder();
     let cases = [
         ("docker", "run vllm/vllm-openai", "inside the container"),
@@ -531,8 +531,7 @@ fn a_client_of_a_daemon_or_another_machine_is_told_where_the_prefix_belongs() {
     .unwrap();
     for (program, arguments, place) in cases {
         let path = folder.path().join(program);
-        std::fs::write(&path, "#!/bin/sh\necho weights loaded\n").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        program::script(&path, "#!/bin/sh\necho weights loaded\n");
         let out = folder.path().join(format!("{program}-run"));
         let mut command = stagemark();
         command.args(["run", "--stages"]).arg(&stages).arg("--out").arg(&out).arg("--").arg(&path);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -19,6 +19,7 @@ use stagemark_fixtures::models::{Fill, uniform};
 use tempfile::TempDir;
 
 use crate::folder::{Row, RunFolder};
+use crate::program;
 use crate::reports;
 use crate::support::{eventually, finish, reference_loader, stagemark};
 
@@ -311,7 +312,7 @@ fn an_ordinary_user_has_the_faults_of_user_mode_and_is_told() {
     let folder = bench.scratch.path();
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
     let program = folder.join("stagemark");
-    std::fs::copy(env!("CARGO_BIN_EXE_stagemark"), &program).unwrap();
+    program::copy(Path::new(env!("CARGO_BIN_EXE_stagemark")), &program);
     let mut command = Command::new(&program);
     command.args(["run", "--quiet", "--faults=1", "--out"]).arg(folder.join("run")).arg("--").arg(&program);
     command.args(["reference-loader", "--mode", "read-heap", "--model"]).arg(&bench.model);

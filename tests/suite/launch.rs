@@ -17,6 +17,7 @@ use stagemark::launch::{Control, Ended, Finals, Outputs, start, supervise};
 use stagemark::sys::process::{exit_on_abort, outlive_aborts};
 use stagemark::watch::Observed;
 
+use crate::program;
 use crate::support::*;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stagemark");
@@ -372,11 +373,9 @@ fn what_cannot_be_started_has_a_shells_status() {
 
 #[test]
 fn a_script_without_an_interpreter_line_runs() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = folder();
     let script = folder.path().join("script");
-    std::fs::write(&script, "echo \"$1\"; exit 4\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program::script(&script, "echo \"$1\"; exit 4\n");
     let output = finish(&mut run_of(&[script.as_os_str(), OsStr::new("one")], &folder));
     assert_eq!(output.stdout, b"one\n");
     assert_eq!(output.status.code(), Some(4));

@@ -26,6 +26,8 @@ mod live;
 mod loader;
 mod memory_group;
 mod peaks;
+#[path = "../../src/testing/program.rs"]
+mod program;
 mod readme;
 mod reports;
 mod residency;

@@ -5,7 +5,7 @@
 #![allow(clippy::single_range_in_vec_init)]
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -22,6 +22,8 @@ use stagemark::clock::Mono;
 use stagemark::metric::Metric;
 use stagemark::probe::residency::ResidencyProbe;
 use stagemark::sys::cache::{Mapping, page_size};
+
+use crate::program;
 
 const MIB: u64 = 1 << 20;
 const BUDGET: Duration = Duration::from_micros(350);
@@ -288,13 +290,9 @@ fn a_file_of_another_user_is_absent_with_a_reason() {
     let file = cold_file(folder.path(), 8 * MIB);
     std::fs::set_permissions(folder.path().join("model.bin"), PermissionsExt::from_mode(0o644)).unwrap();
     read(&file, 0..MIB);
-    // Through the descriptor: the other user may not be allowed to walk to where the test was built.
-    let mut program = File::open("/proc/self/exe").unwrap();
+    // By the kernel's link: the other user may not be allowed to walk to where the test was built.
     let copy = folder.path().join("tests");
-    let mut bytes = Vec::new();
-    program.read_to_end(&mut bytes).unwrap();
-    std::fs::write(&copy, bytes).unwrap();
-    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
+    program::copy(Path::new(&format!("/proc/{}/exe", std::process::id())), &copy);
     let output = Command::new(&copy)
         .args(["--exact", "residency::a_file_of_another_user_is_absent_with_a_reason", "--nocapture"])
         .env(AS_ANOTHER, folder.path())

@@ -1,7 +1,6 @@
 //! Whole runs: the run folder and what is in it.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -9,6 +8,7 @@ use stagemark_fixtures::models::{self, Fill};
 use tempfile::TempDir;
 
 use crate::folder::RunFolder;
+use crate::program;
 use crate::support::{eventually, finish, reference_loader, signal, stagemark, state_of};
 
 const MIB: u64 = 1 << 20;
@@ -350,8 +350,7 @@ fn stages_are_chosen_by_an_exec_deep_in_the_tree() {
     let bench = Bench::new(8 * MIB);
     let script = bench.path("start.sh");
     let loader = bench.loader(&["--mode", "mmap-lazy", "--hold", "until-stdin-closes"]).join(" ");
-    std::fs::write(&script, format!("#!/bin/sh\necho starting\nsh -c '{loader}'\n")).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    program::script(&script, &format!("#!/bin/sh\necho starting\nsh -c '{loader}'\n"));
     let mut command = bench.command(&bench.path("run"), &["--quiet"], &["./start.sh"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let run = RunFolder::at(bench.path("run"));

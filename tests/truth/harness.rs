@@ -241,7 +241,9 @@ impl<'c> Printer<'c> {
             println!("not run: {}", self.not_run.join(", "));
         }
         if !self.failed.is_empty() {
-            println!("failed: {}", self.failed.join(", "));
+            // In libtest's form: a name a line.
+            println!("\nfailures:");
+            self.failed.iter().for_each(|name| println!("    {name}"));
         }
         let all = std::env::var_os("STAGEMARK_TRUTH_ALL").is_some_and(|value| value == "1");
         let complete = self.not_run.is_empty() || !all;

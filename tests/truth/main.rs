@@ -39,6 +39,8 @@ mod harness;
 mod memory_group;
 mod needs;
 mod profile;
+#[path = "../../src/testing/program.rs"]
+mod program;
 mod run;
 #[path = "../suite/support.rs"]
 #[allow(dead_code)]

@@ -1,11 +1,12 @@
 //! tests/on_gpu.sh from its beginning to its end, on the stand-in: what it would do on a card, and that its comparison sees
 //! what does not agree.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
 use super::library;
+use crate::program;
 use crate::support::{finish, folder};
 
 fn script(scratch: &Path) -> Command {
@@ -17,9 +18,7 @@ fn script(scratch: &Path) -> Command {
         symlink(library(), libraries.join(name)).unwrap();
     }
     // The script asks it whether there is a card, and for facts that it writes down.
-    let program = programs.join("nvidia-smi");
-    std::fs::write(&program, "#!/bin/sh\necho a card that is not there\n").unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program::script(&programs.join("nvidia-smi"), "#!/bin/sh\necho a card that is not there\n");
     std::fs::write(scratch.join("devices"), "device GPU-one 80G A%20card\n").unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");

@@ -3,6 +3,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use stagemark_fixtures::models::Fill;
@@ -12,6 +13,7 @@ use crate::claim::{Claim, Figure};
 use crate::confine::NOBODY;
 use crate::harness::Case;
 use crate::needs::Need;
+use crate::program;
 use crate::run::Launch;
 use crate::support::stagemark;
 
@@ -23,7 +25,7 @@ fn to_the_page(bench: &Bench) -> Vec<Claim> {
     std::fs::set_permissions(bench.path(""), Permissions::from_mode(0o777)).unwrap();
     // Where this was built may be closed to others.
     let program = bench.path("stagemark");
-    std::fs::copy(stagemark().get_program(), &program).unwrap();
+    program::copy(Path::new(stagemark().get_program()), &program);
     // One page of each 64 KiB: none that a fault brings in around another.
     let touches: String = (0..256).map(|place| format!("touch m {} 1\n", PAGE + place * 65_536)).collect();
     let script = format!(

@@ -17,6 +17,7 @@ use crate::claim::{Claim, Figure};
 use crate::harness::Case;
 use crate::needs::Need;
 use crate::profile::{OWN_STORAGE, Profile};
+use crate::program;
 use crate::run::Launch;
 use crate::support::stagemark;
 
@@ -182,7 +183,7 @@ fn for_another_user(bench: &Bench) -> (Model, PathBuf) {
     std::fs::set_permissions(&model.path, Permissions::from_mode(0o644)).unwrap();
     std::fs::set_permissions(bench.path(""), Permissions::from_mode(0o777)).unwrap();
     let program = bench.path("stagemark");
-    std::fs::copy(stagemark().get_program(), &program).unwrap();
+    program::copy(Path::new(stagemark().get_program()), &program);
     (model, program)
 }
 
