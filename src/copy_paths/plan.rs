@@ -156,7 +156,8 @@ mod tests {
         }
         // In six repeats no more can be first, nor last.
         let ends = |end: fn(Vec<Way>) -> Option<Way>| (0..6).filter_map(|repeat| end(order(&ways, repeat))).collect();
-        let (first, last): (BTreeSet<Way>, BTreeSet<Way>) = (ends(|all| all.first().copied()), ends(|mut all| all.pop()));
+        let (first, last): (BTreeSet<Way>, BTreeSet<Way>) =
+            (ends(|all| all.first().copied()), ends(|mut all| all.pop()));
         assert_eq!((first.len(), &first), (6, &last));
         // Nor does any follow another twice.
         let mut followers = BTreeSet::new();

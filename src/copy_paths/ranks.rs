@@ -77,7 +77,8 @@ impl Ranks {
             }
         }
         // Every answer is taken, whatever the others say: the next one belongs to the next order.
-        let answers: Vec<Answer> = self.ranks.iter_mut().map(|rank| rank.answer(signals)).collect::<anyhow::Result<_>>()?;
+        let answers: Vec<Answer> =
+            self.ranks.iter_mut().map(|rank| rank.answer(signals)).collect::<anyhow::Result<_>>()?;
         let pass = |answer| match answer {
             Answer::Done(pass) => Ok(pass),
             Answer::Refused(why) => Err(why),

@@ -129,6 +129,11 @@ impl Line {
         }
     }
 
+    /// Whether it has figures that may be held against others': it brought the file's bytes, as far as that was looked at.
+    pub fn counts(&self) -> bool {
+        !self.totals.is_empty() && self.verified != Some(false)
+    }
+
     pub fn total(&self) -> Option<Envelope> {
         Envelope::of(&self.totals)
     }
@@ -149,8 +154,9 @@ pub struct Group {
 }
 
 impl Group {
+    /// A way's line, if it was measured and what it brought was right.
     pub fn line(&self, way: Way) -> Option<&Line> {
-        self.lines.iter().find(|line| line.way == way && !line.totals.is_empty())
+        self.lines.iter().find(|line| line.way == way && line.counts())
     }
 
     /// A line's time ÷ the heap's on the same place, so that storage is held constant.

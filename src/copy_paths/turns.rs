@@ -36,7 +36,8 @@ impl Turns {
             })
             .collect();
         let ways: Vec<Way> = whole().map(|series| series.way).collect();
-        let ends = |end: fn(&[Way]) -> Option<&Way>| orders.iter().filter_map(|order| end(order)).collect::<BTreeSet<_>>();
+        let ends =
+            |end: fn(&[Way]) -> Option<&Way>| orders.iter().filter_map(|order| end(order)).collect::<BTreeSet<_>>();
         let (first, last) = (ends(<[Way]>::first), ends(<[Way]>::last));
         let mut before: BTreeMap<(Way, Way), i64> = BTreeMap::new();
         for order in &orders {
@@ -77,13 +78,8 @@ mod tests {
     use crate::copy_paths::record::Measured;
 
     fn series(ways: &[Way], orders: &[Vec<Way>]) -> Vec<Series> {
-        let pass = || Pass {
-            prepare_ns: 1,
-            copy_ns: 1,
-            taken: Default::default(),
-            source: String::new(),
-            verified: None,
-        };
+        let pass =
+            || Pass { prepare_ns: 1, copy_ns: 1, taken: Default::default(), source: String::new(), verified: None };
         let of = |&way: &Way| {
             let passes = orders.iter().zip(1..).map(|(order, repeat)| Measured {
                 repeat,

@@ -18,8 +18,7 @@ pub fn sentences(group: &Group) -> Vec<String> {
 /// The warm ways compete; what a cold file costs is storage.
 fn fastest(group: &Group) -> String {
     let median = |line: &Line| line.total().map(|total| total.median);
-    let mut lines: Vec<&Line> =
-        group.lines.iter().filter(|line| !line.totals.is_empty() && !line.way.regime.is_cold()).collect();
+    let mut lines: Vec<&Line> = group.lines.iter().filter(|line| line.counts() && !line.way.regime.is_cold()).collect();
     lines.sort_by_key(|line| median(line));
     let Some((best, others)) = lines.split_first() else { return "nothing could be measured".to_owned() };
     let beyond = |line: &Line| Ratio::of(&line.totals, &best.totals).filter(Ratio::is_a_difference);

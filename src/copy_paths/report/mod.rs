@@ -4,6 +4,7 @@ pub mod csv;
 pub mod picture;
 mod switches;
 
+use super::destination::Kind;
 use super::record::{Environment, Place, Progress, Record};
 use super::summary::{Group, Line, groups};
 use super::verdict;
@@ -182,11 +183,20 @@ fn evidence(record: &Record, line: &Line) -> String {
     )
 }
 
-/// The values of a way that took two kinds of time, and of one that was to be cold and was not.
+/// The values of a way that took two kinds of time, of one that was to be cold and was not, and of one that was not what it is
+/// called.
 fn remarks_on(record: &Record, line: &Line) -> Vec<String> {
     let duration = |ns: u64| units::duration(ns);
     let modes = remarks(&line.totals).into_iter().filter(|remark| matches!(remark, Remark::TwoModes { .. }));
     let mut said: Vec<String> = modes.map(|remark| format!("{}: {}", line.way, remark.words(&duration))).collect();
+    if line.verified == Some(false) {
+        said.push(format!("{}: the bytes that came were not the file's: it is in no verdict", line.way));
+    }
+    let other = |class: &String| line.sources.iter().any(|source| source != class);
+    if let Some(class) = line.way.class(line.destination != Kind::Host).filter(other) {
+        let sources = plain(&line.sources.join(", "));
+        said.push(format!("{}: copied out of {sources}, not of {class}: the figures are of that", line.way));
+    }
     if line.way.regime.is_cold() && !line.totals.is_empty() {
         // The bound below which a run's start is called artifact-cold.
         match line.resident_before {
