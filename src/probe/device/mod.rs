@@ -513,6 +513,7 @@ impl DeviceProbe {
             figure("used_bytes", shown.used);
             figure("free_bytes", shown.free);
             figure("busy_percent", shown.busy_percent.map(u64::from));
+            figure("own_context_bytes", device.context.as_ref().and_then(|context| context.bytes));
             device.reason = shown.reason.clone();
             let label = device.label(index);
             let (before, numbers) = self.before.get(index).unwrap_or(&nothing_before);

@@ -52,6 +52,9 @@ fn a_board_is_told_by_the_driver_and_the_context_is_weighed_and_in_no_rise() {
     let placed = done.run.stage("gpu_placed");
     assert_eq!(placed.known("device_used_bytes"), RESERVED + 2 * CONTEXT + 2 * GIB);
     assert_eq!((placed.known("device_launch_bytes"), done.basis()), (2 * GIB + CONTEXT, "rise"));
+    let own = |row: &&crate::folder::Row| row["metric"] == "own_context_bytes" && row["scope"] == "device";
+    assert!(done.run.rows("detail.csv").iter().filter(own).all(|row| row["value"] == CONTEXT.to_string()));
+    assert!(done.run.rows("detail.csv").iter().any(|row| own(&row)));
     // The process is none of the launch's, and gone with the profiler.
     assert_eq!(done.run.largest("processes"), Some(1));
     let told_of = |row: &&crate::folder::Row| row["pid"] == helper_pid.to_string();
