@@ -148,7 +148,15 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
             Ok(0)
         }
         Verb::CopyPaths(options) => match options.answer() {
-            Ok(text) => print(&text).map(|()| Ok(0))?,
+            Ok(answer) => {
+                print(&answer.text)?;
+                answer.problem.iter().for_each(|problem| complain(problem));
+                Ok(match (answer.signal, answer.problem) {
+                    (Some(signal), _) => 128u8.saturating_add(signal as u8),
+                    (None, Some(_)) => UNKNOWN,
+                    (None, None) => 0,
+                })
+            }
             Err(error) => {
                 complain(&format!("{error:#}"));
                 Ok(UNKNOWN)

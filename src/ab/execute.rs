@@ -10,13 +10,14 @@ use nix::sys::signal::Signal;
 
 use super::Options;
 use super::arm::Arm;
-use super::child::{self, Ended, Signals};
+use super::child::{self, Ended};
 use super::progress::{Progress, shown};
 use super::series::{ArmEntry, Content, RunEntry, RunState, SCHEMA, Series, SeriesState};
 use crate::artifact::Artifact;
 use crate::artifact::set::{self, Resolution};
 use crate::clock::now_utc;
 use crate::compare::series::order;
+use crate::launch::ending::Ending;
 use crate::probe::contents;
 use crate::record::{FolderError, Then, create_fresh, refuse_what_is_there};
 use crate::report;
@@ -52,7 +53,7 @@ pub fn execute(options: &Options) -> Result<Done, AbError> {
     let folder = make_folder(options.out.as_deref())?;
     let program = std::env::current_exe().map_err(failed("this program cannot be found"))?;
     let directory = std::env::current_dir().map_err(failed("the working directory"))?;
-    let signals = Signals::hold().map_err(failed("signals cannot be held"))?;
+    let signals = Ending::hold().map_err(failed("signals cannot be held"))?;
     let mut course = Course {
         series: begun(options),
         progress: Progress::new(options.quiet, options.arms.len()),
@@ -150,7 +151,7 @@ struct Course<'a> {
     folder: PathBuf,
     program: PathBuf,
     directory: PathBuf,
-    signals: Signals,
+    signals: Ending,
     progress: Progress,
     series: Series,
 }
