@@ -7,10 +7,9 @@ use crate::support::{Launch, detail, files, llama, program, text};
 
 /// Launches an example that answers with two tokens at most, and ends.
 fn launch(example: &str, artifacts: &[PathBuf], arguments: &[(&str, &Path)], payload: u64) -> Launch {
-    let (models, _) = llama();
     let mut command = Command::new(program("candle", example));
     command.args(["--cpu", "--prompt", "hi", "--sample-len", "2"]);
-    arguments.iter().for_each(|(flag, path)| drop(command.arg(flag).arg(path)));
+    command.args(arguments.iter().flat_map(|(flag, path)| [Path::new(flag), path]));
     let launch = Launch::of(artifacts, &["--stages", "candle"], &command);
     launch.assert_sound("candle", payload);
     launch.assert_in_order(&["module_populated", "response_finished", "exited"]);
