@@ -157,8 +157,7 @@ impl LiveLine {
         }
         let bytes = [WIPE, text.as_bytes()].concat();
         let _ = write(&self.terminal, &bytes);
-        // Its own, where its terminal was opened as /dev/tty.
-        let _ = self.beside.wrote();
+        self.beside.wrote_itself();
         // Closed meanwhile by a pump that was tired of waiting: what stands there now may be the command's.
         let _ = slot.compare_exchange(state::DRAWING, state::DRAWN, SeqCst, SeqCst);
     }

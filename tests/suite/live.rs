@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
@@ -11,6 +12,12 @@ use super::support::{Terminal, folder, stagemark};
 /// Keys are echoed, as they are for somebody who types. Runs the command, says its status, and stays.
 const TYPED: &str = r#"stty echo; export TERM=xterm; "$@"; echo "<status $?>"; read line"#;
 const COLUMNS: u16 = 60;
+
+/// One at a time: what is written to `/dev/tty`, whosoever terminal that is, has every line on the host given up.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn launch(shell: &str, options: &[&str], script: &str, place: &TempDir) -> Terminal {
     let mut arguments: Vec<OsString> = vec![stagemark().get_program().into(), "run".into(), "--out".into()];
@@ -54,6 +61,7 @@ fn output_log(place: &Path) -> String {
 
 #[test]
 fn it_is_there_while_the_command_is_quiet_and_gone_before_its_first_byte() {
+    let _alone = alone();
     let place = folder();
     let script = r#"read x < "$1"; echo hello; printf 'wor'; read -t 1.5 x <> "$1"; echo ld"#;
     let terminal = launch(TYPED, &[], script, &place);
@@ -81,6 +89,7 @@ fn it_is_there_while_the_command_is_quiet_and_gone_before_its_first_byte() {
 
 #[test]
 fn a_command_that_prints_nothing_leaves_the_table_alone() {
+    let _alone = alone();
     let place = folder();
     let terminal = launch(TYPED, &[], r#"read x < "$1""#, &place);
     let (_, at) = terminal.wait_for(" s · no stage yet", 0);
@@ -95,6 +104,7 @@ fn a_command_that_prints_nothing_leaves_the_table_alone() {
 /// A question on the terminal past the pump, with keys echoed, stays until it is answered; so does what stood before it.
 #[test]
 fn a_question_on_the_terminal_itself_is_not_wiped() {
+    let _alone = alone();
     let place = folder();
     let ask = r#"read x < "$1"; printf 'sure? ' > /dev/tty; read -t 1 x <> "$1"; read x < /dev/tty; echo "got $x""#;
     let terminal = launch(TYPED, &[], ask, &place);
@@ -122,6 +132,7 @@ fn strip(bytes: &[u8]) -> Vec<u8> {
 /// goes to the terminal as well.
 #[test]
 fn it_is_nowhere_else() {
+    let _alone = alone();
     let piped = r#"stty echo; export TERM=xterm; "$@" | cat; echo "<status $?>"; read line"#;
     let unechoed = r#"export TERM=xterm; "$@"; echo "<status $?>"; read line"#;
     let dumb = r#"stty echo; export TERM=dumb; "$@"; echo "<status $?>"; read line"#;
