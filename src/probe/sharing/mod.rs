@@ -25,6 +25,7 @@ use crate::launch::tree::{ProcessKey, Tree};
 use crate::metric::Metric;
 use crate::proc::stat::Image;
 use extents::Extents;
+pub(super) use proportional::cpu_ns;
 use proportional::{Proportional, Subject};
 
 /// The CPU time that a mark's walks over page tables take in all, but for one that took longer than was to be expected.
