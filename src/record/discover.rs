@@ -1,7 +1,6 @@
 //! Model files that the tree was seen to open or map and nobody had named: opened and read on a thread of their own, so
 //! that a large header delays no tick.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,9 +18,8 @@ pub enum Discovered {
     Left(String),
 }
 
-/// Opens what is found, each path once.
+/// Opens what is found.
 pub struct Discovery {
-    seen: HashSet<PathBuf>,
     sender: Sender<Discovered>,
     receiver: Receiver<Discovered>,
     /// Held by each thread that reads one.
@@ -33,21 +31,19 @@ pub struct Discovery {
 impl Discovery {
     pub fn new() -> Discovery {
         let (sender, receiver) = channel();
-        Discovery { seen: HashSet::new(), sender, receiver, readers: Arc::new(()), is_busy: false }
+        Discovery { sender, receiver, readers: Arc::new(()), is_busy: false }
     }
 
     /// Begins to look at a file; the answer comes out of [`Discovery::ready`] later.
     pub fn look(&mut self, path: PathBuf) {
-        if self.seen.insert(path.clone()) {
-            self.is_busy = true;
-            let (sender, reader) = (self.sender.clone(), Arc::clone(&self.readers));
-            let looked = std::thread::Builder::new().name("discover".into()).spawn(move || {
-                // The recorder may be gone by now; then nobody needs the answer.
-                open(path).into_iter().for_each(|found| drop(sender.send(found)));
-                drop(reader);
-            });
-            drop(looked);
-        }
+        self.is_busy = true;
+        let (sender, reader) = (self.sender.clone(), Arc::clone(&self.readers));
+        let looked = std::thread::Builder::new().name("discover".into()).spawn(move || {
+            // The recorder may be gone by now; then nobody needs the answer.
+            open(path).into_iter().for_each(|found| drop(sender.send(found)));
+            drop(reader);
+        });
+        drop(looked);
     }
 
     /// Whether there may be an answer that was not taken yet.

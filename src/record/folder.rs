@@ -102,6 +102,8 @@ pub struct Folder {
     detail: Sink,
     output: Option<Sink>,
     output_cut: bool,
+    /// A descriptor held for `run.json`, without which nothing of the folder can be read.
+    spare: Option<File>,
     meta_error: Option<String>,
     responses_lost: Vec<String>,
     /// Made with its first row.
@@ -161,6 +163,7 @@ impl Folder {
             output: with_output.then(|| Sink::create(&place, run::OUTPUT)).transpose()?,
             held,
             output_cut: false,
+            spare: spare(),
             meta_error: None,
             responses_lost: Vec::new(),
             responses: None,
@@ -281,10 +284,12 @@ impl Folder {
 
     /// Writes `run.json`, whole or not at all.
     pub fn meta(&mut self, meta: &Meta) {
+        self.spare = None;
         let written = serde_json::to_vec_pretty(meta)
             .map_err(io::Error::other)
             .and_then(|bytes| run::replace(&self.place().join(run::META), &bytes));
         self.meta_error = written.err().map(|error| format!("{}: could not be written: {error}", run::META));
+        self.spare = spare();
     }
 
     /// What could not be written so far.
@@ -297,6 +302,10 @@ impl Folder {
         }
         losses
     }
+}
+
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
 }
 
 fn has_descriptors_to_spare() -> bool {

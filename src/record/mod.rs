@@ -20,6 +20,7 @@ mod cost;
 mod death;
 mod detail;
 mod discover;
+mod early;
 mod faults;
 mod folder;
 mod kernel;

@@ -76,8 +76,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Descriptors that a launch itself takes: a few at a time to start a process, one to wait for its end.
 const RESERVE: usize = 6;
 
-/// So many descriptors are needed beside those that are open from the beginning.
-pub(super) const LEAST_DESCRIPTORS: usize = 8;
+/// So many descriptors are needed beside those that are open from the beginning: with fewer the command could be run, and
+/// nothing could be said of it, because `run.json` had no room at its end.
+pub(super) const LEAST_DESCRIPTORS: usize = 11;
 
 /// What `--reset-peaks` does to the launch.
 const RESETS: &str = "--reset-peaks lowers the high-water marks of the launch's processes at each stage: what they are told of \
@@ -234,14 +235,14 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let device = surroundings::descriptors_suffice().then(devices);
     // Before the folder, which wrong usage should not leave behind.
     let secrets = options.secrets(|name| std::env::var_os(name))?;
-    let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
+    let Prepared { mut folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
     let mut device = device.unwrap_or_else(devices);
     let limit = if options.devices.cuda.is_some() { BASELINE_WITH_CONTEXTS } else { BASELINE };
     warnings.extend(device.baseline(limit));
 
     let (sender, receiver) = channel();
-    let control = Control::new()?;
+    let control = or_discarded(Control::new(), &mut folder)?;
     let finals = Finals::default();
     // From here on what is refused (descriptors, threads) costs what it was for, and not the launch.
     let reserve = reserve();
@@ -254,7 +255,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         environment: notify.as_ref().map(notify::Notify::environment).unwrap_or_default(),
         group: group.as_ref().and_then(|group| Some(group.as_ref().ok()?.entrance())),
     };
-    let mut outputs = Outputs::prepare(&options.argv)?;
+    let mut outputs = or_discarded(Outputs::prepare(&options.argv), &mut folder)?;
     let mut logs = Vec::new();
     for source in outputs.take_sources() {
         let stream = source.stream();
@@ -413,6 +414,14 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
         Ok(ended) => Ok(ended.status()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// What could be had, or its error with the folder taken away again: the command is not started.
+fn or_discarded<T>(had: std::io::Result<T>, folder: &mut Option<Folder>) -> std::io::Result<T> {
+    if had.is_err() {
+        folder.take().into_iter().for_each(Folder::discard);
+    }
+    had
 }
 
 /// What a thread that panicked said.

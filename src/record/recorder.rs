@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -15,6 +14,7 @@ use super::cost::Meter;
 use super::death::DeathWatch;
 use super::detail::{self, DetailLog};
 use super::discover::{Discovered, Discovery};
+use super::early::EarlyReports;
 use super::faults::FaultLog;
 use super::folder::Folder;
 use super::kernel::Kernel;
@@ -81,6 +81,8 @@ pub struct Recorder {
     /// Of the matcher, when what is asked was last looked at.
     asked_at: Option<u64>,
     receiver: Receiver<Seen>,
+    /// The reports of the stopping event, being made. Before the folder, which must not be let go while they are written.
+    reports: Option<EarlyReports>,
     /// Whoever waits until everything so far was heard and recorded.
     waiting: Vec<OwnedFd>,
     folder: Option<Folder>,
@@ -119,8 +121,6 @@ pub struct Recorder {
     /// The command lines that ran, as far as they are few.
     argvs: Vec<Vec<String>>,
     stopped: bool,
-    /// The reports of the stopping event, being made.
-    reports: Option<JoinHandle<()>>,
 }
 
 /// What the recorder leaves behind.
@@ -365,10 +365,8 @@ impl Recorder {
             artifact.trust = self.probes.residency.trust(ArtifactId(index)).unwrap_or(artifact.trust.clone());
         }
         self.flush();
-        // The reports of the end are made from the whole folder, after those of the stopping event.
-        if let Some(reports) = self.reports.take() {
-            let _ = reports.join();
-        }
+        // Those of the end are made from the whole folder.
+        self.reports = None;
         self.meta.cost = Some(self.cost());
         self.write_meta();
         Recorded { folder: self.folder, meta: self.meta }
@@ -707,16 +705,7 @@ impl Recorder {
             self.meta.cost = Some(self.cost());
             self.flush();
             self.write_meta();
-            // The thread is waited for before the folder is let go.
-            if let Some(path) = self.folder.as_ref().map(Folder::place) {
-                let made = std::thread::Builder::new().name("reports".into()).spawn(move || {
-                    // The command has just become ready, and the next sample is due.
-                    crate::sys::thread::give_way();
-                    // Made again at the end, where a failure is told.
-                    let _ = crate::report::folder::make(&path);
-                });
-                self.reports = made.ok();
-            }
+            self.reports = self.folder.as_ref().map(Folder::place).and_then(EarlyReports::begin);
             if self.then == Then::Stop {
                 self.stopped = true;
                 self.control.stop();

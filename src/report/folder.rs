@@ -35,6 +35,25 @@ pub fn make(folder: &Path) -> anyhow::Result<()> {
 
 /// Writes the reports of a run into a folder, each file whole or not at all.
 pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()> {
+    reports(run, table)?.iter().try_for_each(|report| report.write(folder))
+}
+
+/// One file of the reports.
+pub struct Report {
+    name: &'static str,
+    bytes: Vec<u8>,
+}
+
+impl Report {
+    /// Writes it into a folder, whole or not at all.
+    pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = folder.join(self.name);
+        run::replace(&path, &self.bytes).with_context(|| path.display().to_string())
+    }
+}
+
+/// The reports of a run, made and not yet written.
+pub fn reports(run: &Run, table: &StageTable) -> anyhow::Result<Vec<Report>> {
     let mut stages = Vec::new();
     csv::write(table, &mut stages)?;
     let (svg, png) = plot::svg_and_png(run, table)?;
@@ -49,11 +68,7 @@ pub fn write(run: &Run, table: &StageTable, folder: &Path) -> anyhow::Result<()>
     let page = html::page(run, table, html::Pictures { timeline: &svg, touched: touched.as_deref() })?;
     files.extend(touched.map(|svg| (run::TOUCHED_SVG, svg.into_bytes())));
     files.extend([(run::TIMELINE_SVG, svg.into_bytes()), (run::REPORT_HTML, page.into_bytes())]);
-    for (name, bytes) in files {
-        let path = folder.join(name);
-        run::replace(&path, &bytes).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
+    Ok(files.into_iter().map(|(name, bytes)| Report { name, bytes }).collect())
 }
 
 /// Makes the reports again, with the run's own stages or with others, and returns the table for a terminal.

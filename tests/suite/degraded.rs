@@ -153,9 +153,7 @@ fn few_descriptors() {
         assert_eq!(output.status.code(), Some(7), "{most}: {said}");
         assert_eq!((output.stdout.as_slice(), said.as_ref()), (&b"out\n"[..], "err\n"), "{most}");
         let run = open.path().join("run");
-        if most >= 48 {
-            assert_eq!(Ran::folder(&run).exit_code(), Some(7));
-        }
+        assert_eq!(Ran::folder(&run).exit_code(), Some(7), "{most}");
     }
 }
 
@@ -183,6 +181,38 @@ fn hardly_any_descriptors() {
     assert!(!refused.is_empty() && refused.iter().copied().eq((6..16).take(refused.len())), "{refused:?}");
 }
 
+/// Each artifact takes a descriptor: where none is left to start the command it is not started, the limit is named and
+/// nothing is left behind; else the run is whole.
+#[test]
+fn few_descriptors_and_several_artifacts() {
+    let (mut refused, mut whole) = (0, 0);
+    for most in (12..28).step_by(2) {
+        let open = Open::new();
+        let artifacts: Vec<String> = (0..6)
+            .map(|number| {
+                let path = open.path().join(format!("{number}.bin"));
+                std::fs::write(&path, [1; 5000]).unwrap();
+                format!("--artifact=raw:{}", path.display())
+            })
+            .collect();
+        let options: Vec<&str> = artifacts.iter().map(String::as_str).collect();
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={most}:{most}")).arg(&open.stagemark).args(arguments(&open, &options, &COMMAND));
+        let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(125) {
+            assert_eq!(output.stdout, b"", "{most}: {said}");
+            assert!(said.contains(&format!("(RLIMIT_NOFILE) is {most}; raise it: ulimit -n")), "{most}: {said}");
+            assert!(!open.path().join("run").exists(), "{most}");
+            refused += 1;
+        } else {
+            assert_eq!(Ran::of(&open, &output).exit_code(), Some(7), "{most}");
+            whole += 1;
+        }
+    }
+    assert!(refused > 0 && whole > 0, "{refused} {whole}");
+}
+
 /// Wherever the profiler itself runs out of memory, the command's output and status are its own, once it was started.
 #[test]
 fn too_little_address_space_for_the_profiler() {
@@ -199,7 +229,11 @@ fn too_little_address_space_for_the_profiler() {
         let output = finish(command.current_dir(open.path()).env_remove("NOTIFY_SOCKET"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if ran.exists() {
-            died += usize::from(said.contains("memory allocation of"));
+            let is_dead = said.contains("memory allocation of");
+            died += usize::from(is_dead);
+            let named =
+                said.contains("the command goes on, and was not harmed: the address space (RLIMIT_AS) is limited");
+            assert_eq!(named, is_dead, "{mebibytes} MiB: {said}");
             assert_eq!(output.status.code(), Some(7), "{mebibytes} MiB: {said}");
             assert_eq!(output.stdout, b"out\nmore\n", "{mebibytes} MiB: {said}");
         }

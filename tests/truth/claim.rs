@@ -25,6 +25,36 @@ pub enum Figure {
     Words(String),
 }
 
+/// Why a claim does not hold.
+#[derive(Clone, Debug)]
+pub enum Wrong {
+    /// The figure is not true, or not the one that must be there.
+    Untrue(String),
+    /// The bounds are true, and wider than stated, or the figure is said to be older than its look: one that others kept
+    /// from the processor is cut short, and says less.
+    Wide(String),
+}
+
+impl Wrong {
+    pub fn why(&self) -> &str {
+        match self {
+            Wrong::Untrue(why) | Wrong::Wide(why) => why,
+        }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(why: String) -> Wrong {
+        Wrong::Untrue(why)
+    }
+}
+
+impl From<&str> for Wrong {
+    fn from(why: &str) -> Wrong {
+        Wrong::Untrue(why.to_owned())
+    }
+}
+
 /// One claim of a case.
 #[derive(Clone, Debug)]
 pub struct Claim {
@@ -33,11 +63,13 @@ pub struct Claim {
     figure: Figure,
     /// How far a bound may be from the truth, or two bounds from each other.
     widest: Option<u64>,
+    /// For so many nanoseconds before the look the figure may be of a time, as the tool says itself.
+    stale: Option<u64>,
 }
 
 impl Claim {
     fn new(what: impl Into<String>, truth: Truth, figure: Figure) -> Claim {
-        Claim { what: what.into(), truth, figure, widest: None }
+        Claim { what: what.into(), truth, figure, widest: None, stale: None }
     }
 
     /// The true value is this one.
@@ -72,31 +104,45 @@ impl Claim {
         Claim { widest: Some(widest), ..self }
     }
 
+    /// The tool says that its figure may be older than the look that it is of: one that does not hold is no lie then.
+    pub fn stale(self, ns: Option<u64>) -> Claim {
+        Claim { stale: ns, ..self }
+    }
+
     /// Whether it holds; if not, why.
-    pub fn verdict(&self) -> Result<(), String> {
+    pub fn verdict(&self) -> Result<(), Wrong> {
+        match (self.of_its_time(), self.stale) {
+            (Err(Wrong::Untrue(why)), Some(ns)) => Err(Wrong::Wide(format!("{why}, up to {} ms old", ns / 1_000_000))),
+            (verdict, _) => verdict,
+        }
+    }
+
+    fn of_its_time(&self) -> Result<(), Wrong> {
         let (low, high) = match (&self.truth, &self.figure) {
             (&Truth::Between(low, high), Figure::Exact(_) | Figure::Bounds(..)) => (low, high),
             (Truth::Unknowable(because), Figure::Absent(reason)) if reason.contains(because) => return Ok(()),
-            (Truth::Unknowable(because), Figure::Absent(_)) => return Err(format!("the reason lacks `{because}`")),
+            (Truth::Unknowable(because), Figure::Absent(_)) => {
+                return Err(format!("the reason lacks `{because}`").into());
+            }
             (Truth::Unknowable(_), _) => return Err("there is a figure, which nobody can know".into()),
             (Truth::Between(..), Figure::Absent(_)) => return Err("absent".into()),
             (Truth::Words(words), Figure::Words(said)) if said.starts_with("not so") && words == "so" => {
                 return Err("it is not so".into());
             }
             (Truth::Words(words), Figure::Words(said)) if said.contains(words.as_str()) => return Ok(()),
-            (Truth::Words(words), _) => return Err(format!("it does not say `{words}`")),
+            (Truth::Words(words), _) => return Err(format!("it does not say `{words}`").into()),
             (_, Figure::Words(_)) => return Err("words, not a figure".into()),
         };
         match self.figure {
-            Figure::Exact(figure) if figure < low => Err(format!("{} too few", grouped(low - figure))),
-            Figure::Exact(figure) if figure > high => Err(format!("{} too many", grouped(figure - high))),
+            Figure::Exact(figure) if figure < low => Err(format!("{} too few", grouped(low - figure)).into()),
+            Figure::Exact(figure) if figure > high => Err(format!("{} too many", grouped(figure - high)).into()),
             Figure::Exact(_) => Ok(()),
             Figure::Bounds(from, to) => {
                 if let Some(from) = from.filter(|from| *from > high) {
-                    return Err(format!("the low bound is {} too high", grouped(from - high)));
+                    return Err(format!("the low bound is {} too high", grouped(from - high)).into());
                 }
                 if let Some(to) = to.filter(|to| *to < low) {
-                    return Err(format!("the high bound is {} too low", grouped(low - to)));
+                    return Err(format!("the high bound is {} too low", grouped(low - to)).into());
                 }
                 let Some(widest) = self.widest else { return Err("bounds, and no widest is stated".into()) };
                 let width = match (from, to) {
@@ -108,7 +154,7 @@ impl Claim {
                     (None, None) => return Err("both ends are open".into()),
                 };
                 if width > widest {
-                    Err(format!("{} wide, at most {}", grouped(width), grouped(widest)))
+                    Err(Wrong::Wide(format!("{} wide, at most {}", grouped(width), grouped(widest))))
                 } else {
                     Ok(())
                 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::bench::Bench;
 use crate::cases;
-use crate::claim::Claim;
+use crate::claim::{Claim, Wrong};
 use crate::needs::Need;
 
 /// One case.
@@ -144,14 +144,31 @@ fn run_all(cases: &[(usize, Case)], threads: usize, printer: &Mutex<Printer>) {
     });
 }
 
+/// So often a case is run whose bounds are true, and wider than stated.
+const RUNS: u32 = 4;
+
+/// Whether some claims do not hold, and each of them for its bounds' width alone.
+fn are_only_wide(claims: &[Claim]) -> bool {
+    let mut wrong = claims.iter().filter_map(|claim| claim.verdict().err()).peekable();
+    wrong.peek().is_some() && wrong.all(|wrong| matches!(wrong, Wrong::Wide(_)))
+}
+
 fn run(case: &Case) -> Finished {
     let begun = Instant::now();
     let outcome = match case.needs.iter().find_map(|need| need.lacking()) {
         Some(why) => Outcome::NotRun(why),
         None => {
             let made = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                let bench = Bench::new();
-                (case.run)(&bench)
+                // Where others have the processor for most of the time the looks of a run may all be cut short: then it is
+                // run again. What is untrue in any run has failed.
+                let mut claims = (case.run)(&Bench::new());
+                for _ in 1..RUNS {
+                    if !are_only_wide(&claims) {
+                        break;
+                    }
+                    claims = (case.run)(&Bench::new());
+                }
+                claims
             }));
             match made {
                 Ok(claims) if claims.is_empty() => Outcome::Broke("it claims nothing".into()),
@@ -201,7 +218,7 @@ impl<'c> Printer<'c> {
         self.slowest.push((took, name));
         match outcome {
             Outcome::Claims(claims) => {
-                let verdicts: Vec<Result<(), String>> = claims.iter().map(Claim::verdict).collect();
+                let verdicts: Vec<Result<(), Wrong>> = claims.iter().map(Claim::verdict).collect();
                 self.claims += claims.len();
                 if verdicts.iter().all(Result::is_ok) {
                     self.passed += 1;
@@ -209,7 +226,7 @@ impl<'c> Printer<'c> {
                     self.failed.push(name);
                 }
                 for (claim, verdict) in claims.iter().zip(verdicts) {
-                    let told = verdict.map_or_else(|why| format!("WRONG: {why}"), |()| "ok".to_owned());
+                    let told = verdict.map_or_else(|wrong| format!("WRONG: {}", wrong.why()), |()| "ok".to_owned());
                     println!("{}", line(name, claim.cells().each_ref().map(String::as_str), &told));
                 }
             }

@@ -3,7 +3,8 @@
 //! A case runs a loader that knows what it did, and makes claims: what is claimed, in words; what is true, as narrow as
 //! what is known of the moment allows; and the tool's figure. A claim holds where an exact figure lies in the truth,
 //! where bounds have room for it and are no wider than the claim states, or where an absence has the reason that it
-//! must have. The table is printed whatever comes out.
+//! must have. Where nothing is untrue and bounds are too wide, as on a machine whose processors others have, the case is
+//! run again, four times at most. The table is printed whatever comes out.
 //!
 //! ```text
 //! cargo test --test truth                      all cases, two at a time

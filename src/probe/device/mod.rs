@@ -24,7 +24,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Reading;
-use crate::clock::Mono;
+use crate::clock::{Beat, Mono};
 use crate::event::Pid;
 use crate::launch::tree::{ProcessKey, Tree};
 use crate::metric::Metric;
@@ -224,6 +224,9 @@ const METRICS: [Metric; 7] = [
     Metric::DevicePeakHighBytes,
 ];
 
+/// Nodes that only a driver of devices makes.
+const NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/kfd"];
+
 /// How the reason begins on a host without a device.
 pub const NO_DEVICE: &str = "no device was found";
 /// … and where the launch is left none.
@@ -295,6 +298,9 @@ pub struct DeviceProbe {
     was_between: bool,
     /// Whether there are devices that could not be opened.
     is_blind: bool,
+    /// Which of [`NODES`] is there, and when that is looked at.
+    node: Option<&'static str>,
+    nodes: Beat,
     buffer: Buffer,
 }
 
@@ -320,6 +326,8 @@ impl DeviceProbe {
             last: None,
             was_between: false,
             is_blind: false,
+            node: None,
+            nodes: Beat::DEVICE_NODES,
             buffer: Buffer::new(),
         }
     }
@@ -456,7 +464,7 @@ impl DeviceProbe {
         self.meet_devices();
         self.figures.clear();
         if self.devices.is_empty() && is_alone {
-            return absent(&self.why_none());
+            return absent(&self.why_none(now));
         }
         match taken {
             Some(reading) => self.tell(now, &reading),
@@ -471,11 +479,13 @@ impl DeviceProbe {
         }
     }
 
-    fn why_none(&self) -> String {
+    fn why_none(&mut self, now: Mono) -> String {
+        if self.nodes.is_due(now) {
+            self.nodes.done(now);
+            self.node = NODES.into_iter().find(|node| std::path::Path::new(node).exists());
+        }
         let reasons = self.meta.reasons.join("; ");
-        // Nodes that only such a driver makes.
-        let node = ["/dev/nvidiactl", "/dev/kfd"].into_iter().find(|node| std::path::Path::new(node).exists());
-        match node {
+        match self.node {
             Some(node) => format!("devices cannot be seen, though there is {node}: {reasons}"),
             None if self.is_blind => format!("devices cannot be seen: {reasons}"),
             None => format!("{NO_DEVICE}: {reasons}"),

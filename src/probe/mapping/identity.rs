@@ -17,8 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::sys::statfs::{BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC};
-use nix::sys::statfs::{fstatfs, statfs};
+use nix::sys::statfs::{BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, FUSE_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC};
+use nix::sys::statfs::{TMPFS_MAGIC, XFS_SUPER_MAGIC, fstatfs, statfs};
 
 use crate::artifact::{Artifact, ArtifactId};
 use crate::event::{Pid, text_of};
@@ -33,6 +33,8 @@ const DELETED: &[u8] = b" (deleted)";
 const MOST_REMEMBERED: usize = 65_536;
 /// So many ambiguous matches are said.
 const MOST_DOUBTS: usize = 32;
+/// So many files that had one name in turn are told.
+const MOST_OF_A_NAME: usize = 8;
 /// Artifacts that are named in one of them.
 const MOST_NAMED: usize = 4;
 
@@ -165,7 +167,8 @@ pub struct Identities {
     recorded: HashMap<Pair, Vec<Named>>,
     /// Answers given for the links of `/proc/PID/fd`.
     open: HashMap<Vec<u8>, Option<ArtifactId>>,
-    told: HashSet<PathBuf>,
+    /// Files that look like artifacts and were told, by path: one name may be of several in turn.
+    told: HashMap<PathBuf, Vec<Pair>>,
     discovered: Vec<PathBuf>,
 }
 
@@ -190,7 +193,7 @@ impl Identities {
             mapped: HashMap::new(),
             recorded: HashMap::new(),
             open: HashMap::new(),
-            told: HashSet::new(),
+            told: HashMap::new(),
             discovered: Vec::new(),
         }
     }
@@ -233,7 +236,7 @@ impl Identities {
         true
     }
 
-    /// The model files seen that are no artifacts yet; each is told once.
+    /// The model files seen that are no artifacts yet; each is told once, and again when another has taken its name.
     pub fn take_discovered(&mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.discovered)
     }
@@ -516,14 +519,28 @@ impl Identities {
     /// process's own view.
     fn discover_from(&mut self, pid: Pid, path: &Path, here: Option<&Metadata>, seen: &Metadata) {
         let same = here.is_some_and(|here| (here.dev(), here.ino()) == (seen.dev(), seen.ino()));
-        if same { self.discover(path, seen) } else { self.discover(&in_view_of(pid, path), seen) }
+        if same { self.discover(pid, path, seen) } else { self.discover(pid, &in_view_of(pid, path), seen) }
     }
 
-    fn discover(&mut self, path: &Path, seen: &Metadata) {
-        if seen.is_file() && !self.told.contains(path) {
-            self.told.insert(path.to_owned());
-            self.discovered.push(path.to_owned());
+    fn discover(&mut self, pid: Pid, path: &Path, seen: &Metadata) {
+        let pair = (seen.dev(), seen.ino());
+        let told = self.told.get(path).map_or(&[][..], Vec::as_slice);
+        if !seen.is_file() || told.contains(&pair) || told.len() >= MOST_OF_A_NAME {
+            return;
         }
+        // There a file that was closed may have another number when it is next opened.
+        let is_fuse = || statfs(path).is_ok_and(|filesystem| filesystem.filesystem_type() == FUSE_SUPER_MAGIC);
+        if !told.is_empty() && is_fuse() {
+            return;
+        }
+        let files = self.told.entry(path.to_owned()).or_default();
+        files.push(pair);
+        if files.len() == MOST_OF_A_NAME {
+            let name = text_of(path);
+            let text = format!("{name} is the name of {MOST_OF_A_NAME} files in turn: further ones are not looked at");
+            self.doubts.push(Doubt { pid, text });
+        }
+        self.discovered.push(path.to_owned());
     }
 }
 
@@ -576,6 +593,28 @@ mod tests {
 
     fn text(identities: &mut Identities) -> Vec<String> {
         identities.take_doubts().into_iter().map(|doubt| doubt.text).collect()
+    }
+
+    #[test]
+    fn a_file_that_takes_a_name_is_told_too_and_each_once() {
+        let (folder, _, mut identities) = two();
+        identities.is_model = |_| true;
+        let (name, next) = (folder.path().join("model"), folder.path().join("next"));
+        let mut files = Vec::new();
+        for number in 1..=MOST_OF_A_NAME + 2 {
+            std::fs::write(&next, "").unwrap();
+            // Held open, so that no other has its inode's number.
+            files.push(File::open(&next).unwrap());
+            std::fs::rename(&next, &name).unwrap();
+            for _ in 0..2 {
+                let link = name.as_os_str();
+                assert_eq!(identities.of_descriptor(me(), link, || std::fs::metadata(&name).ok()), None);
+            }
+            let told = if number <= MOST_OF_A_NAME { vec![name.clone()] } else { Vec::new() };
+            assert_eq!(identities.take_discovered(), told, "{number}");
+        }
+        let said = text(&mut identities);
+        assert!(matches!(&said[..], [one] if one.ends_with("further ones are not looked at")), "{said:?}");
     }
 
     #[test]

@@ -27,10 +27,16 @@ use self::pages::Watched;
 use self::rotation::Rotation;
 pub use self::tensors::TensorResidency;
 use super::Absences;
+use super::sharing::cpu_ns;
 use crate::artifact::{Artifact, ArtifactId};
 use crate::clock::Mono;
 use crate::metric::Metric;
 use crate::sys::cache::page_size;
+
+/// A closer look takes at most so many times its limit, where others have the processor for the rest.
+const PATIENCE: u32 = 3;
+/// With less of its limit left no further turn is begun.
+const LEAST_TURN: Duration = Duration::from_millis(1);
 
 /// What the kernel lets us ask about one file, found by trying.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,11 +169,22 @@ impl ResidencyProbe {
     }
 
     /// A closer look: goes on until every part is newer than the call, or `limit` is over. Trust is tried again.
+    ///
+    /// Where others had the processor in the meantime it goes on, until it has had `limit` itself, for up to
+    /// [`PATIENCE`] times as long.
     pub fn look(&mut self, limit: Duration) -> ResidencyReading {
-        let since = self.rotation.now();
+        let (since, before) = (self.rotation.now(), cpu_ns());
         let (deadline, quarter) = (self.deadline(limit), self.deadline(limit / 4));
+        let last = self.deadline(limit * PATIENCE);
         self.rotation.judge_all(quarter);
         self.rotation.turn(since, deadline);
+        while self.rotation.oldest().is_some_and(|oldest| oldest < since) && self.rotation.now() < last {
+            let left = limit.saturating_sub(Duration::from_nanos(cpu_ns().saturating_sub(before)));
+            if left < LEAST_TURN {
+                break;
+            }
+            self.rotation.turn(since, self.deadline(left).min(last));
+        }
         let evicted = self.fallen();
         self.rotation.settle_in_flight(deadline);
         self.rotation.count_evicted(deadline);

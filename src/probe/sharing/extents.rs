@@ -19,6 +19,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
@@ -126,15 +127,23 @@ impl Default for Extents {
 }
 
 impl Extents {
-    /// Reads each process's mappings, until `end`.
-    pub fn look(&mut self, processes: &[(ProcessKey, &str)], artifacts: &[Artifact], end: Mono) -> Found {
+    /// Reads each process's mappings, until `end` and within `most` CPU time: what others had the CPU for in the meantime is
+    /// not held against it.
+    pub fn look(
+        &mut self,
+        processes: &[(ProcessKey, &str)],
+        artifacts: &[Artifact],
+        end: Mono,
+        most: Duration,
+    ) -> Found {
         self.identities.learn(artifacts);
         let mut found = Found { processes: Vec::new(), union: (0, 0), unread: Vec::new(), present: Ok(0) };
         let mut all: Parts = HashMap::new();
         let mut all_present = Present::new();
-        let walks_began = cpu_ns();
+        let began = cpu_ns();
+        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         for (key, label) in processes {
-            if Mono::now() >= end {
+            if Mono::now() >= end || cpu_ns() - began >= most {
                 found.unread.push((*key, format!("{label}: there was no time left to read its /proc/PID/maps")));
                 continue;
             }
@@ -144,7 +153,7 @@ impl Extents {
                     let (parts, others) = self.parts(key.pid, &text, artifacts);
                     self.text = text;
                     let mut extent = extent(&parts);
-                    let limit = (end, walks_began.saturating_add(WALKS_NS));
+                    let limit = (end, began.saturating_add(WALKS_NS));
                     // The kernel's own pages count as file-backed, and have no entry that a walk shows.
                     let kernels = parts.iter().filter(|((_, _, file), _)| *file == 0);
                     let mut present: Present = kernels.map(|((_, _, file), ranges)| (*file, ranges.clone())).collect();
@@ -327,6 +336,8 @@ fn extent(parts: &Parts) -> Extent {
 mod tests {
     use super::*;
 
+    const AMPLE: Duration = Duration::from_secs(60);
+
     #[test]
     fn each_byte_counts_once_and_what_is_unknown_counts_as_both() {
         let mut extents = Extents::default();
@@ -352,7 +363,7 @@ mod tests {
         let mut extents = Extents::default();
         let key = ProcessKey { pid: std::process::id() as i32, start_time: 0 };
         let end = Mono::now().plus(60_000_000_000);
-        let found = extents.look(&[(key, "own")], &[], end);
+        let found = extents.look(&[(key, "own")], &[], end, AMPLE);
         let present = found.present.unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();
@@ -362,9 +373,9 @@ mod tests {
         assert!(present.abs_diff(resident) < resident / 2 + (4 << 20), "{present}, and {resident} by status");
         assert_eq!(found.processes[0].1.present_other_file, Some(present));
         extents.no_scan = true;
-        let by_reading = extents.look(&[(key, "own")], &[], end).present.unwrap();
+        let by_reading = extents.look(&[(key, "own")], &[], end, AMPLE).present.unwrap();
         assert!(by_reading.abs_diff(present) < present / 2, "{by_reading} after {present}");
-        let none = extents.look(&[(key, "own")], &[], Mono::now());
+        let none = extents.look(&[(key, "own")], &[], Mono::now(), AMPLE);
         assert!(none.present.unwrap_err().contains("no time left"));
     }
 

@@ -25,6 +25,7 @@ use crate::launch::tree::{ProcessKey, Tree};
 use crate::metric::Metric;
 use crate::proc::stat::Image;
 use extents::Extents;
+pub(super) use proportional::cpu_ns;
 use proportional::{Proportional, Subject};
 
 /// The CPU time that a mark's walks over page tables take in all, but for one that took longer than was to be expected.
@@ -43,7 +44,8 @@ impl SharingProbe {
         SharingProbe::default()
     }
 
-    /// A mark's look; the process probe's own comes before. Takes at most `limit`, and 20 ms of CPU time for its walks.
+    /// A mark's look; the process probe's own comes before. Takes at most `limit`, of CPU time a quarter of it
+    /// for maps, and 20 ms for its walks.
     pub fn look(&mut self, tree: &Tree, artifacts: &[Artifact], process: &ProcessProbe, limit: Duration) -> Reading {
         let now = Mono::now();
         let end = now.plus(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
@@ -61,9 +63,9 @@ impl SharingProbe {
         }
 
         // Maps first: it is cheaper by far, and without it the account has no bound for what it does not walk.
-        let half = now.plus(u64::try_from((limit / 4).as_nanos()).unwrap_or(u64::MAX));
+        let most_of_it = now.plus(u64::try_from((limit * 3 / 4).as_nanos()).unwrap_or(u64::MAX));
         let keys: Vec<(ProcessKey, &str)> = live.iter().map(|(key, _, label)| (*key, label.as_str())).collect();
-        let mapped = self.extents.look(&keys, artifacts, half);
+        let mapped = self.extents.look(&keys, artifacts, most_of_it, limit / 4);
         for (key, extent) in &mapped.processes {
             self.figures.push(figure(*key, "mapped_artifact_bytes", extent.artifact_file));
             self.figures.push(figure(*key, "mapped_artifact_shmem_bytes", extent.artifact_shmem));

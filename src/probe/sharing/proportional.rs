@@ -121,7 +121,7 @@ impl Proportional {
 }
 
 /// CPU time of this thread; 0 where there is no such clock, which Linux has had since 2.6.12.
-pub(super) fn cpu_ns() -> u64 {
+pub(in crate::probe) fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     time.map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }

@@ -6,7 +6,7 @@ use crate::bench::{Bench, MIB, Model, PAGE, word};
 use crate::claim::{Claim, Figure};
 use crate::harness::Case;
 use crate::needs::Need;
-use crate::profile::{OWN_FILES, OWN_MEMORY, Profile, rss_error};
+use crate::profile::{OWN_FILES, OWN_MEMORY, Profile, rss_error, taken_back};
 
 pub const CASES: &[Case] = &[
     Case::new("account_of_copy_on_write_forks", copy_on_write).alone(),
@@ -95,7 +95,7 @@ fn four_mappers(bench: &Bench, in_memory: bool) -> Vec<Claim> {
     );
     let run = bench.acts(&script).artifact(&model.path).payload(model.payload).run();
     // Clean pages of a disk may be evicted by the host.
-    let least = if in_memory { model.payload } else { model.payload - model.payload / 100 };
+    let least = if in_memory { model.payload } else { model.payload - taken_back(model.payload) };
     let each = if in_memory { "rss_shmem_bytes" } else { "rss_file_bytes" };
     vec![
         run.within("mapped", each, 4 * (least - rss_error())..=4 * (model.size + OWN_FILES + rss_error())),
@@ -135,7 +135,7 @@ fn partly_written(bench: &Bench) -> Vec<Claim> {
     assert_eq!(copied, 8 * MIB);
     let anonymous = |stage| run.stage(stage).known("host_anon_bytes_low");
     let grown = anonymous("written") - anonymous("read");
-    let least = model.payload - model.payload / 100;
+    let least = model.payload - taken_back(model.payload);
     let available = run.samples.iter().all(|sample| sample.get("host_available_bytes").is_some());
     vec![
         Claim::holds("every sample has MemAvailable beside it", available, format!("{} samples", run.samples.len())),

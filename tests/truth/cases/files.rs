@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     Case::new("truncated_while_mapped", truncated),
     Case::new("replaced_while_mapped", replaced),
     Case::new("replaced_before_it_is_mapped", replaced_before),
+    Case::new("replaced_after_it_was_found", replaced_after),
     Case::new("grown_while_mapped", grown),
     Case::new("links_to_one_inode_counted_once", links),
     Case::new("links_discovered_counted_once", links_discovered),
@@ -130,6 +131,23 @@ fn replaced_before(bench: &Bench) -> Vec<Claim> {
     claims.extend(run.mapped("mapped", 8 * MIB, 8 * MIB - PAGE));
     // The old one was open for a moment: it may have been found, too.
     claims.push(run.within("mapped", "payload_bytes", other.payload..=other.payload + model.payload));
+    claims
+}
+
+/// Found by being opened, and replaced then: both are of the set, and each is mapped as it is.
+fn replaced_after(bench: &Bench) -> Vec<Claim> {
+    let model = bench.model(32 * MIB, Fill::Sparse);
+    let other = Model::write(bench.path("other.safetensors"), 16 * MIB, Fill::Sparse).warm();
+    let (path, new) = (word(&model.path), word(&other.path));
+    let script = format!(
+        "open f {path}\n hold 700\n mark found\n rename {new} {path}\n open g {path}\n map m g 0 8M shared ro\n \
+         hold 700\n mark one\n map n f 0 4M shared ro\n mark both\n"
+    );
+    let run = bench.acts(&script).any_payload().run();
+    let mut claims = vec![run.exactly("found", "payload_bytes", model.payload)];
+    claims.push(run.exactly("one", "payload_bytes", model.payload + other.payload));
+    claims.extend(run.mapped("one", 8 * MIB, 8 * MIB - PAGE));
+    claims.extend(run.mapped("both", 12 * MIB, 12 * MIB - 2 * PAGE));
     claims
 }
 

@@ -9,7 +9,7 @@ use stagemark_fixtures::models::{self, Fill, TensorSpec};
 use crate::bench::{Bench, MIB, Model, PAGE, word};
 use crate::claim::{Claim, Figure};
 use crate::harness::Case;
-use crate::profile::{LAST_FAULTS, OWN_FILES, OWN_MEMORY, Profile, START_READS, rss_error};
+use crate::profile::{LAST_FAULTS, OWN_FILES, OWN_MEMORY, Profile, START_READS, rss_error, taken_back};
 
 pub const CASES: &[Case] = &[
     Case::new("fewer_faults_than_pages", fewer_faults_than_pages),
@@ -279,12 +279,12 @@ fn evicted(bench: &Bench) -> Vec<Claim> {
     claims.push(run.resident("again", 8 * MIB, model.read_ahead()));
     // What was read again was read again from storage.
     claims.push(run.within("again", "delta_read_bytes", 8 * MIB..=8 * MIB + model.read_ahead()));
-    claims.push(run.within("full", "peak_resident_payload_bytes_low", 32 * MIB - 32 * MIB / 100..=32 * MIB));
+    claims.push(run.within("full", "peak_resident_payload_bytes_low", 32 * MIB - taken_back(32 * MIB)..=32 * MIB));
     let change = run.stage("empty").text("change_resident_payload_bytes").to_owned();
     let fell = change.parse::<i64>().map_or(0, |change| u64::try_from(-change).unwrap_or(0));
     claims.push(Claim::between(
         "fall of resident payload at empty",
-        32 * MIB - 32 * MIB / 100..=32 * MIB,
+        32 * MIB - taken_back(32 * MIB)..=32 * MIB,
         Figure::Exact(fell),
     ));
     claims
