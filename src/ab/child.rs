@@ -1,4 +1,4 @@
-//! Children of a series, one at a time, and the signals that end it.
+//! Children of a series, one at a time, and what becomes of the signals that end it.
 //!
 //! What a terminal sends comes to the child too, which is in this process's group; what somebody sent to this process
 //! alone is handed on, once. Either way the child is waited for: `stagemark run` ends when its command has.
@@ -8,78 +8,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 
-use crate::sys::process::{set_disposition, start_with_blocked};
+use crate::launch::ending::Ending;
+use crate::sys::process::start_with_blocked;
 use crate::sys::startup;
-
-const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// So much of what a child says last is kept.
 const TAIL: usize = 4096;
 
 /// How long the last words of a child that has ended are waited for: a process that it left may hold its outputs.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-
-/// Signals held back, so that they end the series and not the process.
-pub(super) struct Signals {
-    inbox: SignalFd,
-    /// The first one that came.
-    pub interrupted: Option<Signal>,
-}
-
-impl Signals {
-    /// Must be called before other threads are started.
-    ///
-    /// # Errors
-    /// As signalfd(2).
-    pub fn hold() -> io::Result<Signals> {
-        // Ignored by our parent, this one would make the kernel reap the children, and their status would be lost.
-        set_disposition(libc::SIGCHLD, false);
-        let all: SigSet = ENDING.into_iter().chain([Signal::SIGCHLD]).collect();
-        all.thread_block()?;
-        let inbox = SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Signals { inbox, interrupted: None })
-    }
-
-    /// Takes what has come; gives what the child has to be told.
-    fn take(&mut self) -> Vec<Signal> {
-        let mut to_tell = Vec::new();
-        while let Ok(Some(info)) = self.inbox.read_signal() {
-            let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };
-            if signal == Signal::SIGCHLD {
-                continue;
-            }
-            self.interrupted.get_or_insert(signal);
-            if matches!(info.ssi_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL) {
-                to_tell.push(signal);
-            }
-        }
-        to_tell
-    }
-
-    /// Whether the series is to end.
-    pub fn is_interrupted(&mut self) -> bool {
-        self.take();
-        self.interrupted.is_some()
-    }
-
-    fn wait(&self) {
-        let mut fds = [PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
-        // An error, or a signal that was lost, is met by looking again.
-        if let Err(error) = poll(&mut fds, PollTimeout::from(1000u16))
-            && error != Errno::EINTR
-        {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
 
 /// How a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +35,7 @@ pub(super) struct Ended {
 ///
 /// # Errors
 /// It could not be started, or not be waited for.
-pub(super) fn run(command: &mut Command, signals: &mut Signals, show: bool) -> io::Result<Ended> {
+pub(super) fn run(command: &mut Command, signals: &mut Ending, show: bool) -> io::Result<Ended> {
     start_with_blocked(command, startup::given().blocked);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let tail = Arc::new(Mutex::new(Vec::new()));
@@ -113,7 +54,7 @@ pub(super) fn run(command: &mut Command, signals: &mut Signals, show: bool) -> i
     Ok(Ended { status, said })
 }
 
-fn wait(child: &mut Child, signals: &mut Signals) -> io::Result<i32> {
+fn wait(child: &mut Child, signals: &mut Ending) -> io::Result<i32> {
     let pid = Pid::from_raw(child.id() as i32);
     loop {
         if let Some(status) = child.try_wait()? {

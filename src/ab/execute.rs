@@ -10,13 +10,14 @@ use nix::sys::signal::Signal;
 
 use super::Options;
 use super::arm::Arm;
-use super::child::{self, Ended, Signals};
+use super::child::{self, Ended};
 use super::progress::{Progress, shown};
 use super::series::{ArmEntry, Content, RunEntry, RunState, SCHEMA, Series, SeriesState};
 use crate::artifact::Artifact;
 use crate::artifact::set::{self, Resolution};
 use crate::clock::now_utc;
 use crate::compare::series::order;
+use crate::launch::ending::Ending;
 use crate::probe::contents;
 use crate::record::{FolderError, Then, create_fresh, refuse_what_is_there};
 use crate::report;
@@ -52,7 +53,7 @@ pub fn execute(options: &Options) -> Result<Done, AbError> {
     let folder = make_folder(options.out.as_deref())?;
     let program = std::env::current_exe().map_err(failed("this program cannot be found"))?;
     let directory = std::env::current_dir().map_err(failed("the working directory"))?;
-    let signals = Signals::hold().map_err(failed("signals cannot be held"))?;
+    let signals = Ending::hold().map_err(failed("signals cannot be held"))?;
     let mut course = Course {
         series: begun(options),
         progress: Progress::new(options.quiet, options.arms.len()),
@@ -150,7 +151,7 @@ struct Course<'a> {
     folder: PathBuf,
     program: PathBuf,
     directory: PathBuf,
-    signals: Signals,
+    signals: Ending,
     progress: Progress,
     series: Series,
 }
@@ -163,6 +164,7 @@ impl Course<'_> {
 
     /// Everything up to the last run; `Err` is what ended it before that, unless it was a signal.
     fn go(&mut self) -> Result<(), String> {
+        self.options.warnings.iter().for_each(|text| self.progress.say(&format!("stagemark: {text}")));
         self.own_command("--setup", self.options.setup.as_deref())?;
         if self.options.full_identity {
             self.series.identity = self.identities();
@@ -242,17 +244,9 @@ impl Course<'_> {
     fn command(&self, arm: &Arm, folder: &Path) -> Command {
         let options = self.options;
         let mut command = Command::new(&self.program);
-        command.args(["run", "--quiet", "--cache", options.cache.word()]);
+        command.args(["run", "--quiet"]);
         command.args(["--then", if options.then == Then::Stop { "stop" } else { "keep" }]);
         command.arg("--out").arg(folder);
-        if let Some(until) = &options.until {
-            command.arg(format!("--until={until}"));
-        }
-        for artifact in &options.artifacts {
-            let mut argument = OsString::from("--artifact=");
-            argument.push(artifact);
-            command.arg(argument);
-        }
         command.args(&options.run_options).arg("--").args(&arm.argv);
         command.envs(arm.environment.iter().map(|(name, value)| (name, value)));
         command

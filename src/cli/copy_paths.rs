@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use nix::sys::signal::Signal;
 
 use crate::copy_paths::plan::Choice;
 use crate::copy_paths::record::Record;
@@ -27,7 +28,8 @@ Examples:
   stagemark copy-paths --ranks 4 --on /dev/shm --out here ./model-folder
   stagemark copy-paths --from here/copy-paths.json
 
-Exit status: 0 where it was measured, 2 on wrong usage, 3 where it could not be.";
+Exit status: 0 where it was measured; 2 on wrong usage; 3 where it could not be, or not all of it; 128+N where signal N \
+ended it (130: Ctrl-C). What had been measured by then is printed and kept: the repeats that were finished.";
 
 #[derive(Debug, Args)]
 pub struct CopyPathsArgs {
@@ -62,7 +64,7 @@ pub struct CopyPathsArgs {
     /// The most memory to hold at once, like `8 GiB` [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = amount::size)]
     pub max_memory: Option<u64>,
-    /// Write copy-paths.json, with every repeat's values, copy-paths.csv and copy-paths.png here
+    /// Write copy-paths.json, with every repeat's values, copy-paths.csv and copy-paths.png here; the first after each repeat
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print every repeat's values as JSON instead of the tables
@@ -73,14 +75,26 @@ pub struct CopyPathsArgs {
 /// Bytes of tensors where no number of them is asked for.
 const BYTES: u64 = 512 << 20;
 
+/// What is to be printed, and what ended the measurement before its time.
+#[derive(Debug)]
+pub struct Answer {
+    pub text: String,
+    pub problem: Option<String>,
+    pub signal: Option<Signal>,
+}
+
 impl CopyPathsArgs {
-    /// Measures, or reads what was measured; what is to be printed.
-    pub fn answer(self) -> anyhow::Result<String> {
+    /// Measures, or reads what was measured.
+    ///
+    /// # Errors
+    /// Nothing was measured, or nothing could be read.
+    pub fn answer(self) -> anyhow::Result<Answer> {
         if let Some(folder) = &self.out {
             crate::run::prepare_folder(folder).with_context(|| format!("--out {}", text_of(folder)))?;
         }
-        let record = match (self.from, self.artifact) {
-            (Some(file), _) => Record::load(&file)?,
+        let out = self.out.as_deref();
+        let (record, signal, ended) = match (self.from, self.artifact) {
+            (Some(file), _) => (Record::load(&file)?, None, None),
             (None, Some(artifact)) => {
                 let options = Options {
                     artifact,
@@ -94,33 +108,50 @@ impl CopyPathsArgs {
                     max_memory: self.max_memory,
                 };
                 let mut line = StatusLine::unless(false);
-                measure(&options, &mut |what, share| {
+                let mut progress = |what: &str, share: f64| {
                     line.show(&format!("{:3.0}%  {what}", share.clamp(0.0, 1.0) * 100.0));
-                })?
+                };
+                // What cannot be written now is told of at the end.
+                let mut keep = |record: &Record| {
+                    let _ = out.map(|folder| write_values(record, folder));
+                };
+                let done = measure(&options, &mut progress, &mut keep)?;
+                if let (Some(signal), false) = (done.signal, done.record.is_of_use()) {
+                    let problem = format!("ended by {signal}, before anything was measured");
+                    return Ok(Answer { text: String::new(), problem: Some(problem), signal: Some(signal) });
+                }
+                let ended = done.record.problem.clone();
+                (done.record, done.signal, ended)
             }
             (None, None) => anyhow::bail!("an ARTIFACT or --from FILE is needed"),
         };
-        if let Some(folder) = &self.out {
-            write(&record, folder)?;
-        }
-        if self.json {
-            return Ok(json_for_terminals(&serde_json::to_string_pretty(&record)?) + "\n");
-        }
-        Ok(report::text(&record))
+        let text = match self.json {
+            true => json_for_terminals(&serde_json::to_string_pretty(&record)?) + "\n",
+            false => report::text(&record),
+        };
+        let written = out.map_or(Ok(()), |folder| write(&record, folder));
+        let problem = written.err().map(|error| format!("{error:#}")).or(ended);
+        Ok(Answer { text, problem, signal })
     }
+}
+
+fn put(folder: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    crate::run::replace(&path, bytes).with_context(|| text_of(&path))
+}
+
+/// Every repeat's values.
+fn write_values(record: &Record, folder: &Path) -> anyhow::Result<()> {
+    put(folder, "copy-paths.json", &serde_json::to_vec_pretty(record)?)
 }
 
 /// The three files.
 fn write(record: &Record, folder: &Path) -> anyhow::Result<()> {
-    let put = |name: &str, bytes: &[u8]| {
-        let path = folder.join(name);
-        crate::run::replace(&path, bytes).with_context(|| text_of(&path))
-    };
-    put("copy-paths.json", &serde_json::to_vec_pretty(record)?)?;
+    write_values(record, folder)?;
     let mut rows = Vec::new();
     report::csv::write(record, &mut rows)?;
-    put("copy-paths.csv", &rows)?;
-    put("copy-paths.png", &report::picture::png(record)?)
+    put(folder, "copy-paths.csv", &rows)?;
+    put(folder, "copy-paths.png", &report::picture::png(record)?)
 }
 
 fn choice(text: &str) -> Result<Choice, String> {

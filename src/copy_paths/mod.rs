@@ -21,6 +21,8 @@
 //! clocks are told apart: `prepare` is all that stands before a copy (mmap, touching, reading, cloning, pinning), `copy` the
 //! copies themselves, each completed before the clock stops. Taking memory back is in neither. Of several ranks the slowest
 //! one counts, since the model is there when all are done.
+//!
+//! What was measured is kept, whatever ends it: a signal, a place that has no room, a rank that is killed.
 
 pub mod counters;
 pub mod destination;
@@ -34,6 +36,7 @@ pub mod report;
 pub mod source;
 mod state;
 pub mod summary;
+pub mod turns;
 pub mod verdict;
 pub mod way;
 
@@ -41,20 +44,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use nix::sys::signal::Signal;
 
 use crate::artifact::Artifact;
 use crate::artifact::set::{Resolution, resolve};
 use crate::event::{text_of, word_of};
+use crate::launch::ending::Ending;
 use crate::units;
 use destination::Kind;
 use place::Lying;
 use plan::Choice;
 use rank::Order;
 use ranks::Ranks;
-use record::{ArtifactOf, Environment, Measured, Place, Record, SCHEMA, Series, Tensors};
+use record::{ArtifactOf, Environment, Measured, Place, Progress, Record, SCHEMA, Series, Tensors};
 use source::Span;
 use state::State;
-use way::Regime;
+use way::{Regime, Way};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -116,8 +121,24 @@ fn destinations(options: &Options) -> anyhow::Result<(Vec<Kind>, Vec<String>)> {
     Ok((kinds, told))
 }
 
-/// Measures. `progress` is told what is done next and how much is left, as a share.
-pub fn measure(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> anyhow::Result<Record> {
+/// What was measured.
+#[derive(Debug)]
+pub struct Done {
+    pub record: Record,
+    /// The signal that ended it before its time.
+    pub signal: Option<Signal>,
+}
+
+/// Measures. `progress` is told what is done next and how much is left, as a share; `keep` is given the record after each
+/// repeat, for the case that this process is killed.
+///
+/// # Errors
+/// Nothing was measured; else the record says what ended it.
+pub fn measure(
+    options: &Options,
+    progress: &mut dyn FnMut(&str, f64),
+    keep: &mut dyn FnMut(&Record),
+) -> anyhow::Result<Done> {
     let directory = std::env::current_dir()?;
     let Resolution { artifacts, warnings, .. } =
         resolve(std::slice::from_ref(&options.artifact), &[], &BTreeMap::new(), &directory);
@@ -127,11 +148,11 @@ pub fn measure(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> anyhow
         let why = why.or_else(|| warnings.first().cloned()).unwrap_or_else(|| "it has no tensors".to_owned());
         anyhow::bail!("{}: nothing to copy: {why}", text_of(&options.artifact));
     }
-    bounded(options, &chosen)?;
+    bounded(options, &artifacts, &chosen)?;
     let (destinations, told) = destinations(options)?;
     let tensors: Vec<Span> =
         chosen.iter().map(|chosen| Span { file: chosen.file, offset: chosen.offset, length: chosen.length }).collect();
-    let mut record = Record {
+    let record = Record {
         schema: SCHEMA,
         stagemark: env!("CARGO_PKG_VERSION").to_owned(),
         started: crate::clock::now_utc(),
@@ -146,25 +167,38 @@ pub fn measure(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> anyhow
         repeats: options.repeats,
         places: Vec::new(),
         warnings,
+        state: Progress::Running,
+        problem: None,
     };
-    let places = 1 + options.on.len();
-    for index in 0..places {
-        let lying = match index.checked_sub(1) {
-            None => Lying::as_found(&artifacts),
-            Some(copy) => {
-                progress(&format!("copying to {}", text_of(&options.on[copy])), index as f64 / places as f64);
-                Lying::copied(&artifacts, &options.on[copy])?
-            }
-        };
-        let told = &mut |what: &str, share: f64| progress(what, (index as f64 + share) / places as f64);
-        record.places.push(at_place(options, &artifacts, &lying, &tensors, &destinations, told)?);
+    // Not before: a driver that never says which devices there are is ended by a signal as usual.
+    let signals = Ending::hold().context("signals cannot be held")?;
+    let mut course = Course { options, artifacts, tensors, signals, record, progress, keep };
+    let outcome = course.go(&destinations);
+    let Course { mut record, signals, .. } = course;
+    let Err(error) = outcome else {
+        record.state = Progress::Done;
+        return Ok(Done { record, signal: None });
+    };
+    match signals.interrupted {
+        Some(signal) => {
+            record.state = Progress::Interrupted;
+            record.problem = Some(format!("ended by {signal}"));
+        }
+        None if !record.is_of_use() => return Err(error),
+        None => {
+            record.state = Progress::Failed;
+            record.problem = Some(format!("{error:#}"));
+        }
     }
-    Ok(record)
+    Ok(Done { record, signal: signals.interrupted })
 }
 
 /// That it fits into memory.
-fn bounded(options: &Options, chosen: &[plan::Chosen]) -> anyhow::Result<()> {
-    let needed = plan::memory_needed(chosen, options.ranks.max(1) as usize);
+fn bounded(options: &Options, artifacts: &[Artifact], chosen: &[plan::Chosen]) -> anyhow::Result<()> {
+    // Copies are there one at a time.
+    let memory = options.on.iter().find(|directory| place::is_memory(directory));
+    let copy = memory.map_or(0, |_| artifacts.iter().fold(0, |sum: u64, artifact| sum.saturating_add(artifact.size)));
+    let needed = plan::memory_needed(chosen, options.ranks.max(1) as usize).saturating_add(copy);
     let (most, by) = match options.max_memory {
         Some(most) => (most, "--max-memory"),
         None => {
@@ -176,90 +210,137 @@ fn bounded(options: &Options, chosen: &[plan::Chosen]) -> anyhow::Result<()> {
     };
     anyhow::ensure!(
         needed <= most,
-        "{} of memory ({needed} bytes) are needed for {} and {}, and {by} is {}; --tensors takes fewer of them",
+        "{} of memory ({needed} bytes) are needed for {} and {}{}, and {by} is {}; --tensors takes fewer of them",
         units::bytes(needed),
         units::exactly(chosen.len() as u64, "tensor"),
         units::exactly(options.ranks.into(), "rank"),
+        memory.map(|directory| format!(" and a copy in {}, which is memory", text_of(directory))).unwrap_or_default(),
         units::bytes(most)
     );
     Ok(())
 }
 
-/// Every number of ranks at one place.
-fn at_place(
-    options: &Options,
-    artifacts: &[Artifact],
-    lying: &Lying,
-    tensors: &[Span],
-    destinations: &[Kind],
-    progress: &mut dyn FnMut(&str, f64),
-) -> anyhow::Result<Place> {
-    let (filesystem, storage) = lying.storage();
-    let mut place =
-        Place { directory: text_of(&lying.directory), is_copy: lying.is_copy, filesystem, storage, series: Vec::new() };
-    let state = State::new(&lying.files, artifacts, tensors);
-    let counts: Vec<u32> = if options.ranks > 1 { vec![1, options.ranks] } else { vec![1] };
-    let steps = (counts.len() * destinations.len()) as f64;
-    let mut step = 0.0;
-    for &destination in destinations {
-        for &count in &counts {
-            let told = &mut |what: &str, share: f64| progress(what, (step + share) / steps);
-            place.series.extend(series(options, &state, lying, tensors, destination, count, told)?);
-            step += 1.0;
-        }
-    }
-    Ok(place)
+/// A part of all that is to be done, as shares of it.
+#[derive(Clone, Copy)]
+struct Part {
+    begin: f64,
+    width: f64,
 }
 
-/// Every way, repeat by repeat, with the same ranks.
-fn series(
-    options: &Options,
-    state: &State,
-    lying: &Lying,
-    tensors: &[Span],
-    destination: Kind,
-    count: u32,
-    progress: &mut dyn FnMut(&str, f64),
-) -> anyhow::Result<Vec<Series>> {
-    let ways = plan::ways(&options.regimes);
-    let mut ranks = Ranks::start(count as usize, &lying.files, tensors, destination, options.cuda_library.as_deref())?;
-    let of_way = |way| Series { destination, ranks: count, way, refused: None, passes: Vec::new() };
-    let mut all: Vec<Series> = ways.iter().copied().map(of_way).collect();
-    // Repeat 0 warms up, and its bytes are compared.
-    for repeat in 0..=options.repeats {
-        let order = plan::order(&ways, repeat as usize);
-        for (position, way) in order.into_iter().enumerate() {
-            let Some(series) = all.iter_mut().find(|series| series.way == way) else { continue };
-            if series.refused.is_some() {
-                continue;
+impl Part {
+    const ALL: Part = Part { begin: 0.0, width: 1.0 };
+
+    /// One of so many equal parts of it.
+    fn one(self, index: usize, of: usize) -> Part {
+        let width = self.width / of.max(1) as f64;
+        Part { begin: self.begin + width * index as f64, width }
+    }
+}
+
+/// A measurement under way. The record is filled as it goes, so that it has what was measured whatever comes after.
+struct Course<'o> {
+    options: &'o Options,
+    artifacts: Vec<Artifact>,
+    tensors: Vec<Span>,
+    signals: Ending,
+    record: Record,
+    progress: &'o mut dyn FnMut(&str, f64),
+    keep: &'o mut dyn FnMut(&Record),
+}
+
+impl Course<'_> {
+    /// Every place.
+    fn go(&mut self, destinations: &[Kind]) -> anyhow::Result<()> {
+        let options = self.options;
+        let places = 1 + options.on.len();
+        for index in 0..places {
+            let part = Part::ALL.one(index, places);
+            let lying = match index.checked_sub(1) {
+                None => Lying::as_found(&self.artifacts),
+                Some(copy) => {
+                    let directory = &options.on[copy];
+                    (self.progress)(&format!("copying to {}", text_of(directory)), part.begin);
+                    Lying::copied(&self.artifacts, directory, &mut self.signals)?
+                }
+            };
+            let (filesystem, storage) = lying.storage();
+            let (directory, is_copy) = (text_of(&lying.directory), lying.is_copy);
+            self.record.places.push(Place { directory, is_copy, filesystem, storage, series: Vec::new() });
+            self.at_place(index, &lying, destinations, part)?;
+        }
+        Ok(())
+    }
+
+    /// Every destination and number of ranks; `place` is its number in the record.
+    fn at_place(&mut self, place: usize, lying: &Lying, destinations: &[Kind], part: Part) -> anyhow::Result<()> {
+        let state = State::new(&lying.files, &self.artifacts, &self.tensors);
+        let counts: Vec<u32> = if self.options.ranks > 1 { vec![1, self.options.ranks] } else { vec![1] };
+        let steps = counts.len() * destinations.len();
+        let all = destinations.iter().flat_map(|&destination| counts.iter().map(move |&count| (destination, count)));
+        for (step, (destination, count)) in all.enumerate() {
+            let part = part.one(step, steps);
+            (self.progress)(&format!("{} · {}", text_of(&lying.directory), destination.name()), part.begin);
+            let library = self.options.cuda_library.as_deref();
+            let (files, tensors) = (&lying.files, &self.tensors);
+            let ranks = Ranks::start(count as usize, files, tensors, destination, library, &mut self.signals)?;
+            let ways = plan::ways(&self.options.regimes);
+            let of_way = |&way: &Way| Series { destination, ranks: count, way, refused: None, passes: Vec::new() };
+            let all = &mut self.record.places[place].series;
+            let begin = all.len();
+            all.extend(ways.iter().map(of_way));
+            self.series(place, begin, &state, ranks, part)?;
+        }
+        Ok(())
+    }
+
+    /// Every way, repeat by repeat, with the same ranks: the series of a place from `begin` on.
+    fn series(
+        &mut self,
+        place: usize,
+        begin: usize,
+        state: &State,
+        mut ranks: Ranks,
+        part: Part,
+    ) -> anyhow::Result<()> {
+        let repeats = self.options.repeats;
+        let ways: Vec<Way> = self.record.places[place].series[begin..].iter().map(|series| series.way).collect();
+        // Repeat 0 warms up, and its bytes are compared.
+        for repeat in 0..=repeats {
+            let part = part.one(repeat as usize, repeats as usize + 1);
+            let order = repeat.checked_sub(1).map_or_else(|| ways.clone(), |at| plan::order(&ways, at as usize));
+            for (position, way) in order.into_iter().enumerate() {
+                let Some(at) = ways.iter().position(|other| *other == way) else { continue };
+                let at_place = &self.record.places[place];
+                let series = &at_place.series[begin + at];
+                if series.refused.is_some() {
+                    continue;
+                }
+                let ranked = units::exactly(series.ranks.into(), "rank");
+                let what = format!("{} · {} · {ranked} · {way}", at_place.directory, series.destination.name());
+                (self.progress)(&what, part.one(position, ways.len()).begin);
+                let resident = state.make(way.regime.is_cold(), &mut self.signals).context("the page cache")?;
+                // The last one is compared too: what came to be during the repeats would show.
+                let verify = repeat == 0 || repeat == repeats;
+                let passed = ranks.pass(Order { way, verify }, &mut self.signals)?;
+                let series = &mut self.record.places[place].series[begin + at];
+                match passed {
+                    Ok(passes) => series.passes.extend(passes.into_iter().zip(0..).map(|(pass, rank)| Measured {
+                        repeat,
+                        position: position as u32,
+                        rank,
+                        resident_before_bytes: resident.clone().ok(),
+                        resident_before_reason: resident.clone().err(),
+                        pass,
+                    })),
+                    Err(why) => series.refused = Some(why),
+                }
             }
-            let share = (f64::from(repeat) + position as f64 / ways.len() as f64) / f64::from(options.repeats + 1);
-            progress(
-                &format!(
-                    "{} · {} · {} · {way}",
-                    text_of(&lying.directory),
-                    destination.name(),
-                    units::exactly(count.into(), "rank")
-                ),
-                share,
-            );
-            let resident = state.make(way.regime.is_cold()).context("the page cache")?;
-            // The last one is compared too: what came to be during the repeats would show.
-            let verify = repeat == 0 || repeat == options.repeats;
-            match ranks.pass(Order { way, verify })? {
-                Ok(passes) => series.passes.extend(passes.into_iter().zip(0..).map(|(pass, rank)| Measured {
-                    repeat,
-                    position: position as u32,
-                    rank,
-                    resident_before_bytes: resident.clone().ok(),
-                    resident_before_reason: resident.clone().err(),
-                    pass,
-                })),
-                Err(why) => series.refused = Some(why),
+            if repeat > 0 {
+                (self.keep)(&self.record);
             }
         }
+        Ok(())
     }
-    Ok(all)
 }
 
 impl ArtifactOf {

@@ -15,6 +15,7 @@ use crate::artifact::Artifact;
 use crate::event::text_of;
 use crate::host::storage::behind;
 use crate::host::{Mounts, Roots};
+use crate::launch::ending::Ending;
 
 /// The artifact at one place, opened.
 pub struct Lying {
@@ -25,6 +26,16 @@ pub struct Lying {
 
 /// What stays free on a filesystem that a copy is made on.
 const LEFT_FREE: u64 = 64 << 20;
+
+/// So much is copied between two looks at what signals came.
+const PIECE: u64 = 64 << 20;
+
+/// Whether files there are memory.
+pub fn is_memory(directory: &Path) -> bool {
+    let Ok(directory) = std::fs::canonicalize(directory) else { return false };
+    let mount = Mounts::read(Path::new("/proc")).of(&directory);
+    mount.is_some_and(|mount| matches!(mount.fs_type.as_str(), "tmpfs" | "ramfs" | "hugetlbfs"))
+}
 
 impl Lying {
     /// Where it is.
@@ -37,8 +48,8 @@ impl Lying {
         }
     }
 
-    /// A copy in a folder. The space is looked at first.
-    pub fn copied(artifacts: &[Artifact], directory: &Path) -> anyhow::Result<Lying> {
+    /// A copy in a folder. The space is looked at first. A signal ends it.
+    pub fn copied(artifacts: &[Artifact], directory: &Path, signals: &mut Ending) -> anyhow::Result<Lying> {
         let told = || format!("--on {}", text_of(directory));
         let directory = std::fs::canonicalize(directory).with_context(told)?;
         let needed: u64 = artifacts.iter().map(|artifact| artifact.size).fold(0, u64::saturating_add);
@@ -49,11 +60,11 @@ impl Lying {
             "{}: a copy has {needed} bytes, and {free} are free there ({LEFT_FREE} of which are left)",
             told()
         );
-        let copy = |artifact: &Artifact| {
+        let mut copy = |artifact: &Artifact| {
             let from = File::open(&artifact.real_path).with_context(|| text_of(&artifact.real_path))?;
-            copy(from, artifact.size, &directory).with_context(told)
+            copy(from, artifact.size, &directory, signals).with_context(told)
         };
-        let files = artifacts.iter().map(copy).collect::<anyhow::Result<_>>()?;
+        let files = artifacts.iter().map(&mut copy).collect::<anyhow::Result<_>>()?;
         Ok(Lying { directory, is_copy: true, files })
     }
 
@@ -67,11 +78,16 @@ impl Lying {
 }
 
 /// Writes a copy of so many bytes, all of it on storage when it returns, so that its pages can be let go.
-fn copy(mut from: File, length: u64, directory: &Path) -> anyhow::Result<Arc<File>> {
+fn copy(mut from: File, length: u64, directory: &Path, signals: &mut Ending) -> anyhow::Result<Arc<File>> {
     let file = nameless(directory)?;
     let mut to = &file;
-    let copied = io::copy(&mut (&mut from).take(length), &mut to)?;
-    anyhow::ensure!(copied == length, "the artifact has become shorter");
+    let mut left = length;
+    while left > 0 {
+        signals.check()?;
+        let copied = io::copy(&mut (&mut from).take(left.min(PIECE)), &mut to)?;
+        anyhow::ensure!(copied > 0, "the artifact has become shorter");
+        left -= copied;
+    }
     to.flush()?;
     file.sync_all()?;
     // Opened anew for reading alone, as a loader opens its file.

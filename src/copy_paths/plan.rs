@@ -1,5 +1,8 @@
 //! What is measured, in which order, and how much memory that takes. Pure.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use super::way::{Regime, Way};
 use crate::artifact::Artifact;
 use crate::sys::cache::page_size;
@@ -83,18 +86,37 @@ pub fn memory_needed(chosen: &[Chosen], ranks: usize) -> u64 {
     rank.saturating_mul(ranks as u64).saturating_add(all)
 }
 
-/// The ways in the order of a repeat: forwards and backwards in turn, so that each stands before and after each of the
-/// others, and each third repeat begins further on, so that it is not always the same one that comes first or last.
+/// The ways in the order of a counted repeat, from 0. Every second order is the one before it backwards: over each such pair
+/// every way stands before and after each of the others, and all have the same place on average. From pair to pair the
+/// neighbours change, as far as so many ways allow it, and others come first and last, until all have been both.
 pub fn order(ways: &[Way], repeat: usize) -> Vec<Way> {
-    let mut order = ways.to_vec();
-    if !order.is_empty() {
-        let step = repeat / 2 * (order.len() / 3 + 1) % order.len();
-        order.rotate_left(step);
+    let count = ways.len();
+    // With a stride that shares no factor with the count each is met once; one beyond the half is one below it backwards.
+    let strides: Vec<usize> = (1..=(count / 2).max(1)).filter(|&stride| common(stride, count) == 1).collect();
+    let mut outer: BTreeSet<usize> = BTreeSet::new();
+    let (mut begin, mut stride) = (0, 1);
+    for pair in 0..=repeat / 2 {
+        if count == 0 || outer.len() == count {
+            outer.clear();
+        }
+        stride = strides.get(pair % strides.len().max(1)).copied().unwrap_or(1);
+        let ends = |begin: usize| [begin, (begin + (count - 1) * stride) % count];
+        let fresh = |begin: &usize| ends(*begin).iter().filter(|end| !outer.contains(end)).count();
+        begin = (0..count).max_by_key(|begin| (fresh(begin), Reverse(*begin))).unwrap_or(0);
+        if count > 0 {
+            outer.extend(ends(begin));
+        }
     }
+    let mut order: Vec<Way> = (0..count).map(|place| ways[(begin + place * stride) % count]).collect();
     if repeat % 2 == 1 {
         order.reverse();
     }
     order
+}
+
+/// The greatest common divisor.
+fn common(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common(b, a % b) }
 }
 
 /// The ways that are asked for: all, or those of some regimes.
@@ -126,13 +148,38 @@ mod tests {
         let at = |repeat: usize, way: &Way| order(&ways, repeat).iter().position(|other| other == way);
         for one in &ways {
             for other in ways.iter().filter(|other| *other != one) {
-                let before = (0..2).filter(|&repeat| at(repeat, one) < at(repeat, other)).count();
-                assert_eq!(before, 1, "{one} and {other}");
+                for pair in 0..3 {
+                    let before = (2 * pair..2 * pair + 2).filter(|&repeat| at(repeat, one) < at(repeat, other)).count();
+                    assert_eq!(before, 1, "{one} and {other}");
+                }
             }
         }
-        let firsts: std::collections::BTreeSet<_> = (0..6).map(|repeat| order(&ways, repeat)[0]).collect();
-        assert!(firsts.len() >= 4, "{firsts:?}");
+        // In six repeats no more can be first, nor last.
+        let ends = |end: fn(Vec<Way>) -> Option<Way>| (0..6).filter_map(|repeat| end(order(&ways, repeat))).collect();
+        let (first, last): (BTreeSet<Way>, BTreeSet<Way>) =
+            (ends(|all| all.first().copied()), ends(|mut all| all.pop()));
+        assert_eq!((first.len(), &first), (6, &last));
+        // Nor does any follow another twice.
+        let mut followers = BTreeSet::new();
+        for repeat in 0..6 {
+            for pair in order(&ways, repeat).windows(2) {
+                assert!(followers.insert((pair[0], pair[1])), "{} after {} again", pair[1], pair[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn each_of_any_number_of_ways_is_first_and_last_in_time() {
         assert!(order(&[], 3).is_empty());
+        for count in 1..=16 {
+            let ways = &ways(&[])[..count];
+            let orders: Vec<Vec<Way>> = (0..2 * count).map(|repeat| order(ways, repeat)).collect();
+            for way in ways {
+                assert!(orders.iter().all(|order| order.len() == count && order.contains(way)), "{count}");
+                assert!(orders.iter().any(|order| order.first() == Some(way)), "{way} of {count}");
+                assert!(orders.iter().any(|order| order.last() == Some(way)), "{way} of {count}");
+            }
+        }
     }
 
     #[test]

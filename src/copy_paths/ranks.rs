@@ -13,6 +13,7 @@ use anyhow::Context;
 use super::destination::Kind;
 use super::rank::{Answer, DEVICES, Devices, NAME, Order, Pass, Setup};
 use super::source::Span;
+use crate::launch::ending::Ending;
 use crate::probe::device::cuda::Link;
 use crate::run::death::signal_name;
 
@@ -28,16 +29,20 @@ struct Rank {
     /// Taken when the rank is told to end.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
+    /// Whether it owes an answer.
+    is_busy: bool,
 }
 
 impl Ranks {
-    /// Starts so many, each with its destination; all are ready when it returns.
+    /// Starts so many, each with its destination; all are ready when it returns. They inherit that signals are held: what a
+    /// terminal sends to all ends them only as it ends the measurement.
     pub fn start(
         count: usize,
         files: &[Arc<File>],
         tensors: &[Span],
         destination: Kind,
         library: Option<&Path>,
+        signals: &mut Ending,
     ) -> anyhow::Result<Ranks> {
         let link =
             library.filter(|_| destination != Kind::Host).map(Link::to).transpose().map_err(anyhow::Error::msg)?;
@@ -47,7 +52,7 @@ impl Ranks {
         }
         ranks._link = link;
         for rank in &mut ranks.ranks {
-            match rank.answer()? {
+            match rank.answer(signals)? {
                 Answer::Ready => {}
                 Answer::Refused(why) => anyhow::bail!(why),
                 Answer::Done(_) => anyhow::bail!("a rank answered before it was asked"),
@@ -60,18 +65,20 @@ impl Ranks {
     ///
     /// # Errors
     ///
-    /// Where a rank has died.
-    pub fn pass(&mut self, order: Order) -> anyhow::Result<Result<Vec<Pass>, String>> {
+    /// Where a rank has died, or a signal came.
+    pub fn pass(&mut self, order: Order, signals: &mut Ending) -> anyhow::Result<Result<Vec<Pass>, String>> {
         let mut line = serde_json::to_string(&order)?;
         line.push('\n');
         for rank in &mut self.ranks {
             if let Some(orders) = &mut rank.orders {
                 // Of one that has died the answer tells.
                 let _ = orders.write_all(line.as_bytes());
+                rank.is_busy = true;
             }
         }
         // Every answer is taken, whatever the others say: the next one belongs to the next order.
-        let answers: Vec<Answer> = self.ranks.iter_mut().map(Rank::answer).collect::<anyhow::Result<_>>()?;
+        let answers: Vec<Answer> =
+            self.ranks.iter_mut().map(|rank| rank.answer(signals)).collect::<anyhow::Result<_>>()?;
         let pass = |answer| match answer {
             Answer::Done(pass) => Ok(pass),
             Answer::Refused(why) => Err(why),
@@ -109,14 +116,18 @@ impl Rank {
         let mut line = serde_json::to_string(&setup)?;
         line.push('\n');
         let _ = orders.write_all(line.as_bytes());
-        Ok(Rank { child, orders: Some(orders), answers: BufReader::new(answers) })
+        Ok(Rank { child, orders: Some(orders), answers: BufReader::new(answers), is_busy: true })
     }
 
-    fn answer(&mut self) -> anyhow::Result<Answer> {
+    fn answer(&mut self, signals: &mut Ending) -> anyhow::Result<Answer> {
         let mut line = String::new();
+        if self.answers.buffer().is_empty() {
+            signals.readable(self.answers.get_ref())?;
+        }
         if self.answers.read_line(&mut line)? == 0 {
             anyhow::bail!(self.death());
         }
+        self.is_busy = false;
         Ok(serde_json::from_str(&line)?)
     }
 
@@ -164,8 +175,11 @@ fn asked(library: Option<&Path>) -> Result<Devices, String> {
 
 impl Drop for Rank {
     fn drop(&mut self) {
-        // The end of its orders is a rank's end.
+        // The end of its orders is a rank's end; one that is about a copy would first come to that's end.
         self.orders = None;
+        if self.is_busy {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }

@@ -31,6 +31,26 @@ pub struct Record {
     pub repeats: u32,
     pub places: Vec<Place>,
     pub warnings: Vec<String>,
+    /// How far it came.
+    #[serde(default)]
+    pub state: Progress,
+    /// What ended it before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// How far a measurement came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Progress {
+    /// It runs, or was killed.
+    Running,
+    #[default]
+    Done,
+    /// By a signal; what was measured before is kept.
+    Interrupted,
+    /// Something that it needs could not be had, when other things had been measured.
+    Failed,
 }
 
 /// The machine, as far as it bears on copies. What could not be read is absent.
@@ -110,6 +130,11 @@ pub struct Measured {
 }
 
 impl Record {
+    /// Whether something was measured in all ways at least once, the warm-up not counted.
+    pub fn is_of_use(&self) -> bool {
+        self.places.iter().flat_map(super::summary::groups).any(|group| group.repeats > 0)
+    }
+
     /// Reads one that was written.
     pub fn load(path: &Path) -> anyhow::Result<Record> {
         let told = || crate::event::text_of(path);

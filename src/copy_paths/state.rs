@@ -16,6 +16,7 @@ use crate::artifact::{Artifact, Layout};
 use crate::cache::drop_pages;
 use crate::clock::Mono;
 use crate::event::text_of;
+use crate::launch::ending::Ending;
 use crate::probe::residency::ResidencyProbe;
 
 /// How long the kernel is asked about one file.
@@ -46,14 +47,14 @@ impl State {
     }
 
     /// Lets the tensors' pages go (posix_fadvise(2)), or brings them in; then says how many of their bytes are resident, or
-    /// why that is not known.
-    pub fn make(&self, cold: bool) -> anyhow::Result<Result<u64, String>> {
+    /// why that is not known. A signal ends it.
+    pub fn make(&self, cold: bool, signals: &mut Ending) -> anyhow::Result<Result<u64, String>> {
         if !cold {
-            self.warm()?;
+            self.warm(signals)?;
             return Ok(self.resident());
         }
         for _ in 1..TRIES {
-            self.evict()?;
+            self.evict(signals)?;
             if let Ok(0) | Err(_) = self.resident() {
                 break;
             }
@@ -61,8 +62,9 @@ impl State {
         Ok(self.resident())
     }
 
-    fn evict(&self) -> anyhow::Result<()> {
+    fn evict(&self, signals: &mut Ending) -> anyhow::Result<()> {
         for tensor in &self.tensors {
+            signals.check()?;
             let file = &self.files[tensor.file];
             let begin = tensor.offset - tensor.offset % FOLIO;
             let end = tensor.bytes().end.next_multiple_of(FOLIO);
@@ -71,12 +73,13 @@ impl State {
         Ok(())
     }
 
-    fn warm(&self) -> anyhow::Result<()> {
+    fn warm(&self, signals: &mut Ending) -> anyhow::Result<()> {
         let mut piece = vec![0; 4 << 20];
         for tensor in &self.tensors {
             let end = tensor.offset + tensor.length;
             let mut at = tensor.offset;
             while at < end {
+                signals.check()?;
                 let length = piece.len().min((end - at) as usize);
                 let read = self.files[tensor.file].file.read_at(&mut piece[..length], at)?;
                 anyhow::ensure!(read > 0, "{}: cut short", self.files[tensor.file].path.display());

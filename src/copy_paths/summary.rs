@@ -1,8 +1,11 @@
 //! Raw repeats → one line a way: medians, the envelope of the extremes, ratios to the heap on the same place. Pure.
 
+use std::collections::BTreeSet;
+
 use super::destination::Kind;
 use super::rank::Pass;
 use super::record::{Measured, Place, Series};
+use super::turns::Turns;
 use super::way::Way;
 use crate::account::host::Bounds;
 use crate::compare::series::{Answer, Envelope, Pair, Verdict};
@@ -92,8 +95,10 @@ pub struct Line {
 }
 
 impl Line {
-    pub fn of(series: &Series) -> Line {
-        let repeats = series.repeats();
+    /// Of the repeats that every way of its group finished.
+    fn of(series: &Series, finished: &BTreeSet<u32>) -> Line {
+        let mut repeats = series.repeats();
+        repeats.retain(|passes| passes.first().is_some_and(|measured| finished.contains(&measured.repeat)));
         let slowest = |of: fn(&Pass) -> u64| -> Vec<u64> {
             let longest = |passes: &Vec<&Measured>| passes.iter().map(|measured| of(&measured.pass)).max();
             repeats.iter().filter_map(longest).collect()
@@ -124,6 +129,11 @@ impl Line {
         }
     }
 
+    /// Whether it has figures that may be held against others': it brought the file's bytes, as far as that was looked at.
+    pub fn counts(&self) -> bool {
+        !self.totals.is_empty() && self.verified != Some(false)
+    }
+
     pub fn total(&self) -> Option<Envelope> {
         Envelope::of(&self.totals)
     }
@@ -137,12 +147,16 @@ impl Line {
 pub struct Group {
     pub destination: Kind,
     pub ranks: u32,
+    /// Counted repeats that were finished: of one that was interrupted no way has a figure.
+    pub repeats: usize,
+    pub turns: Turns,
     pub lines: Vec<Line>,
 }
 
 impl Group {
+    /// A way's line, if it was measured and what it brought was right.
     pub fn line(&self, way: Way) -> Option<&Line> {
-        self.lines.iter().find(|line| line.way == way && !line.totals.is_empty())
+        self.lines.iter().find(|line| line.way == way && line.counts())
     }
 
     /// A line's time ÷ the heap's on the same place, so that storage is held constant.
@@ -153,14 +167,31 @@ impl Group {
 
 /// The groups of a place, in the order in which they were measured.
 pub fn groups(place: &Place) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+    let mut together: Vec<Vec<&Series>> = Vec::new();
     for series in &place.series {
-        let line = Line::of(series);
-        let same = |group: &&mut Group| group.destination == line.destination && group.ranks == line.ranks;
-        match groups.iter_mut().find(same) {
-            Some(group) => group.lines.push(line),
-            None => groups.push(Group { destination: line.destination, ranks: line.ranks, lines: vec![line] }),
+        let of = |series: &Series| (series.destination, series.ranks);
+        match together.iter_mut().find(|group| of(group[0]) == of(series)) {
+            Some(group) => group.push(series),
+            None => together.push(vec![series]),
         }
     }
-    groups
+    together.iter().map(|group| of_series(group)).collect()
+}
+
+fn of_series(group: &[&Series]) -> Group {
+    // A way that was refused holds up no other.
+    let mut finished: Option<BTreeSet<u32>> = None;
+    for series in group.iter().filter(|series| series.refused.is_none()) {
+        let own: BTreeSet<u32> =
+            series.repeats().iter().filter_map(|passes| passes.first()).map(|first| first.repeat).collect();
+        finished = Some(finished.map_or_else(|| own.clone(), |all| &all & &own));
+    }
+    let finished = finished.unwrap_or_default();
+    Group {
+        destination: group[0].destination,
+        ranks: group[0].ranks,
+        repeats: finished.len(),
+        turns: Turns::of(group, &finished),
+        lines: group.iter().map(|series| Line::of(series, &finished)).collect(),
+    }
 }

@@ -6,9 +6,8 @@ use crate::compare::series::PAIRS;
 
 /// The sentences of one group: the fastest way, whether pre-faulting suffices, whether staging pays.
 pub fn sentences(group: &Group) -> Vec<String> {
-    let repeats = group.lines.iter().map(|line| line.totals.len()).max().unwrap_or(0);
-    if repeats < PAIRS {
-        return vec![format!("no verdict from {repeats} of the {PAIRS} repeats that it takes")];
+    if group.repeats < PAIRS {
+        return vec![format!("no verdict from {} of the {PAIRS} repeats that it takes", group.repeats)];
     }
     let mut sentences = vec![fastest(group)];
     sentences.extend(prefaulting(group));
@@ -19,8 +18,7 @@ pub fn sentences(group: &Group) -> Vec<String> {
 /// The warm ways compete; what a cold file costs is storage.
 fn fastest(group: &Group) -> String {
     let median = |line: &Line| line.total().map(|total| total.median);
-    let mut lines: Vec<&Line> =
-        group.lines.iter().filter(|line| !line.totals.is_empty() && !line.way.regime.is_cold()).collect();
+    let mut lines: Vec<&Line> = group.lines.iter().filter(|line| line.counts() && !line.way.regime.is_cold()).collect();
     lines.sort_by_key(|line| median(line));
     let Some((best, others)) = lines.split_first() else { return "nothing could be measured".to_owned() };
     let beyond = |line: &Line| Ratio::of(&line.totals, &best.totals).filter(Ratio::is_a_difference);
@@ -121,7 +119,8 @@ mod tests {
     }
 
     fn said(lines: Vec<Line>) -> Vec<String> {
-        sentences(&Group { destination: Kind::Host, ranks: 1, lines })
+        let repeats = lines.iter().map(|line| line.totals.len()).max().unwrap_or(0);
+        sentences(&Group { destination: Kind::Host, ranks: 1, repeats, turns: Default::default(), lines })
     }
 
     #[test]

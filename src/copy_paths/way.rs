@@ -54,6 +54,11 @@ impl Regime {
         matches!(self, Regime::FirstTouchCold | Regime::FirstTouchWarm | Regime::Prefaulted | Regime::Populated)
     }
 
+    /// Whether it is pinned memory, of which a device's driver says where it lies.
+    pub fn is_pinned(self) -> bool {
+        matches!(self, Regime::PinnedOnce | Regime::PinnedEach)
+    }
+
     /// Whether the page cache is to hold none of the tensors beforehand; else it is to hold all.
     pub fn is_cold(self) -> bool {
         self == Regime::FirstTouchCold
@@ -114,6 +119,15 @@ impl Way {
 
     pub fn mapping(regime: Regime, mapped: Mapped) -> Way {
         Way { regime, mapped: Some(mapped) }
+    }
+
+    /// What its copies are to be out of, as `/proc/PID/maps` tells it; `None` where that is a driver's.
+    pub fn class(&self, is_device: bool) -> Option<String> {
+        match self.mapped {
+            Some(mapped) if self.regime.copies_out_of_the_mapping() => Some(format!("file {}", mapped.permissions())),
+            _ if is_device && self.regime.is_pinned() => None,
+            _ => Some("anonymous rw-p".to_owned()),
+        }
     }
 
     /// Every way, in the order of the tables.

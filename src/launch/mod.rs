@@ -8,6 +8,7 @@
 
 pub mod beside;
 pub mod child;
+pub mod ending;
 pub mod finals;
 pub mod group;
 pub mod helpers;

@@ -214,7 +214,11 @@ impl Probes {
             readings.push(self.sharing.look(&self.tree, artifacts, &self.process, limit * 2));
         }
 
-        readings.push(self.device.take(began, at_mark));
+        let left = match closeness {
+            Closeness::Mark { limit } => Some(limit.saturating_sub(Duration::from_nanos(Mono::now().since(began)))),
+            _ => None,
+        };
+        readings.push(self.device.take(began, left));
 
         let mut look = Look {
             began,

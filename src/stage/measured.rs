@@ -125,11 +125,20 @@ impl Unmapping {
 /// The place of the launch's share among a look's figures of devices.
 const SHARE: usize = 0;
 
+/// A driver's answers may be so far apart, and still tell that memory stood still.
+const PACE_NS: u64 = 1_000_000_000;
+/// So many of them alike are needed where they are further apart than the condition's own half.
+const ALIKE: u32 = 3;
+
 /// Since when figures have stood still.
 #[derive(Default)]
 pub(super) struct Still {
     /// The figures as they stand, and since when.
     now: Option<([u64; 2], Moment)>,
+    /// How many looks saw them so.
+    alike: u32,
+    /// Whether looks without them were between, for half of the condition's time or longer.
+    is_sparse: bool,
     /// Device memory before the launch took any: of its share none, of what is in use what the first look saw.
     first: Option<u64>,
     /// Which of its figures is followed: one and the same, for the other one differs.
@@ -141,8 +150,8 @@ pub(super) struct Still {
 impl Still {
     /// When the figures of a condition came to stand still and what they are in words, if they have done so for long
     /// enough, counted from `since` on where that is later; `looked`: the look before this one. A figure that is absent,
-    /// or of a launch that is over, begins it anew; but a device's may be absent for half of the time, for which a slow
-    /// driver has not answered.
+    /// or of a launch that is over, begins it anew; but a device's may be absent where a slow driver has not answered: for
+    /// half of the time, and for up to [`PACE_NS`] where [`ALIKE`] answers in a row are the same.
     pub fn look(
         &mut self,
         condition: &Condition,
@@ -159,7 +168,10 @@ impl Still {
                 self.which = self.which.or_else(|| look.device.iter().position(Option::is_some));
                 let figure = self.which.and_then(|which| look.device[which]);
                 let apart = self.seen.map(|seen| look.t.0.saturating_sub(seen.0).unsigned_abs());
-                if figure.is_none() && !look.over && apart.is_some_and(|apart| apart < plateau.still_ns / 2) {
+                if let (None, false, Some(apart)) = (figure, look.over, apart)
+                    && apart < PACE_NS.max(plateau.still_ns / 2)
+                {
+                    self.is_sparse |= apart >= plateau.still_ns / 2;
                     return None;
                 }
                 (figure.zip(Some(0)), plateau.still_ns)
@@ -180,8 +192,11 @@ impl Still {
         };
         let moment = Moment { at: look.t, low: Some(low) };
         match self.now {
-            Some((before, _)) if before == figures => {}
-            _ => self.now = Some((figures, moment)),
+            Some((before, _)) if before == figures => self.alike += 1,
+            _ => (self.now, self.alike, self.is_sparse) = (Some((figures, moment)), 1, false),
+        }
+        if self.is_sparse && self.alike < ALIKE {
+            return None;
         }
         // A launch may have taken all of it before anybody looked.
         let is_share = matches!(condition, Condition::Device(_)) && self.which == Some(SHARE);

@@ -725,13 +725,17 @@ fn a_slow_driver_is_waited_for_and_no_other_figure_taken() {
     let only_used = [(Metric::DeviceUsedBytes, 900)];
     let (first, then) = (both(100, 500), both(300, 900));
     let when = "{ device = { rise = '200 B', still = '100 ms' } }";
-    let marked = |times: &[i64]| {
+    let marked = |without: &[i64], with: &[i64]| {
         let mut all: Vec<(i64, &[(Metric, u64)])> = vec![(10 * MS, &first), (20 * MS, &then)];
-        all.extend(times.iter().map(|t| (t * MS, &only_used[..])));
-        all.push((130 * MS, &then));
-        all.push((160 * MS, &then));
+        all.extend(without.iter().map(|t| (t * MS, &only_used[..])));
+        all.extend(with.iter().map(|t| (t * MS, &then[..])));
+        all.sort_by_key(|(t, _)| *t);
         marks(&rematch(vec![one(when)], &[], &[], &samples(&all))).first().map(|(_, at, ..)| at / MS)
     };
-    assert_eq!(marked(&[30, 40, 50, 60]), Some(20), "without the share for less than half of the time");
-    assert_eq!(marked(&[30, 60, 90, 120]), None, "and for longer");
+    assert_eq!(marked(&[30, 40, 50, 60], &[130]), Some(20), "without the share for less than half of the time");
+    // And for longer: two answers alike do not tell what was between them, three in a row are that pace's stillness.
+    assert_eq!(marked(&[30, 60, 90, 120], &[130]), None);
+    assert_eq!(marked(&[30, 60, 90, 120], &[130, 160]), Some(20));
+    assert_eq!(marked(&[30, 90, 400, 800], &[410, 1_300]), Some(20), "no more than a second apart");
+    assert_eq!(marked(&[30, 90, 1_000, 1_100], &[1_200, 1_250]), None, "a driver that was silent");
 }

@@ -1,9 +1,12 @@
 //! `stagemark copy-paths`: what it measures, what it refuses, and that its tables can be made again.
 
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use stagemark_fixtures::models::{self, Fill};
 
-use crate::support::{finish, folder, stagemark};
+use crate::support::{ended, eventually, finish, folder, signal, stagemark};
 
 const PAYLOAD: u64 = 4 << 20;
 
@@ -27,6 +30,7 @@ fn every_repeat_is_kept_and_the_tables_are_made_again_from_them() {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("host memory · 1 rank") && words.contains("host memory · 2 ranks at once"), "{text}");
     assert!(text.lines().all(|line| line.starts_with('/') || line.chars().count() <= 80), "{text}");
+    assert!(words.contains("order: ") && words.contains("came both first and last"), "{text}");
 
     let file = out.join("copy-paths.json");
     let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -78,6 +82,126 @@ fn a_place_without_room_is_refused_before_anything_is_copied() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("nowhere"), "{said}");
+    // What had been measured elsewhere by then is not lost.
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("failed: --on ") && text.contains("\nheap "), "{text}");
+}
+
+/// A copy in memory takes memory, of the whole artifact whichever of its tensors are copied.
+#[test]
+fn a_copy_in_memory_is_bounded_with_the_rest() {
+    // The usual place of such a filesystem; where it is none, there is nothing to be seen.
+    let shared = std::path::Path::new("/dev/shm");
+    let is_memory =
+        nix::sys::statfs::statfs(shared).is_ok_and(|of| of.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
+    if !is_memory {
+        return;
+    }
+    let folder = folder();
+    let model = model(&folder);
+    let needs = |on: &[&str]| -> u64 {
+        let mut command = stagemark();
+        command.args(["copy-paths", "--tensors", "1", "--max-memory", "1 KiB"]).arg(&model).args(on);
+        let output = finish(&mut command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        said.split_once('(').unwrap().1.split(' ').next().unwrap().parse().unwrap()
+    };
+    let copy = needs(&["--on", "/dev/shm"]) - needs(&[]);
+    assert_eq!(copy, std::fs::metadata(&model).unwrap().len());
+}
+
+/// Many repeats of few ways, into `out`, and where the record of them comes to be.
+fn long(model: &std::path::Path, out: &std::path::Path) -> (std::process::Child, std::path::PathBuf) {
+    let mut command = stagemark();
+    command.args(["copy-paths", "--repeats", "1000", "--regime", "heap", "--regime", "cloned"]).arg(model);
+    command.arg("--out").arg(out).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    (command.spawn().unwrap(), out.join("copy-paths.json"))
+}
+
+fn record(file: &std::path::Path) -> Option<Value> {
+    serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+}
+
+fn until_repeated(file: &std::path::Path, repeats: u64) {
+    eventually("some repeats", || {
+        let record = record(file)?;
+        let passes = record["places"][0]["series"][0]["passes"].as_array()?;
+        (passes.last()?["repeat"].as_u64()? >= repeats).then_some(())
+    });
+}
+
+#[test]
+fn what_ends_it_leaves_the_repeats_that_were_finished() {
+    let folder = folder();
+    let (model, out) = (model(&folder), folder.path().join("out"));
+    let (mut child, file) = long(&model, &out);
+    until_repeated(&file, 3);
+    assert_eq!(record(&file).unwrap()["state"], "running");
+    signal(child.id() as i32, Signal::SIGINT);
+    assert_eq!(ended(&mut child).code(), Some(130));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "stagemark: ended by SIGINT\n");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("ended by SIGINT; here is what had been measured by then"), "{text}");
+    assert!(words.contains(" of 1000 repeats"), "{text}");
+    assert!(!words.contains("no verdict from"), "three are enough: {text}");
+    let kept = record(&file).unwrap();
+    assert_eq!((&kept["state"], &kept["problem"]), (&"interrupted".into(), &"ended by SIGINT".into()));
+    assert!(out.join("copy-paths.csv").is_file() && out.join("copy-paths.png").is_file());
+    let again = finish(stagemark().args(["copy-paths", "--from"]).arg(&file));
+    assert_eq!((again.status.code(), String::from_utf8(again.stdout).unwrap()), (Some(0), text));
+
+    // A repeat that some ways have and others have not is in no figure of theirs.
+    let mut torn = kept;
+    let series = torn["places"][0]["series"].as_array_mut().unwrap();
+    let mut passes = series[0]["passes"].as_array().unwrap().clone();
+    passes.truncate(4);
+    for series in series.iter_mut() {
+        series["passes"] = passes.clone().into();
+    }
+    series[0]["passes"].as_array_mut().unwrap().pop();
+    std::fs::write(&file, torn.to_string()).unwrap();
+    let again = finish(stagemark().args(["copy-paths", "--from"]).arg(&file));
+    let text = String::from_utf8(again.stdout).unwrap();
+    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains("2 of 1000 repeats"), "{text}");
+    assert!(text.contains("no verdict from 2 of the 3 repeats"), "{text}");
+}
+
+/// As a host does that has no memory left.
+#[test]
+fn a_measurement_that_is_killed_leaves_them_too() {
+    let folder = folder();
+    let (model, out) = (model(&folder), folder.path().join("out"));
+    let (mut child, file) = long(&model, &out);
+    until_repeated(&file, 1);
+    signal(child.id() as i32, Signal::SIGKILL);
+    ended(&mut child);
+    let again = finish(stagemark().args(["copy-paths", "--from"]).arg(&file));
+    let text = String::from_utf8(again.stdout).unwrap();
+    assert!(text.contains("not finished: it still runs, or was killed"), "{text}");
+    assert_eq!(again.status.code(), Some(0));
+}
+
+/// `nohup`, and what a shell that reads a script does to what it starts with `&`.
+#[test]
+fn a_signal_that_is_ignored_ends_nothing() {
+    let folder = folder();
+    let (model, out) = (model(&folder), folder.path().join("out"));
+    let mut command = std::process::Command::new("sh");
+    let script = "trap '' INT; exec \"$@\"";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_stagemark"), "copy-paths", "--repeats", "1000"]);
+    command.args(["--regime", "heap", "--out"]).arg(&out).arg(&model);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let file = out.join("copy-paths.json");
+    until_repeated(&file, 1);
+    signal(child.id() as i32, Signal::SIGINT);
+    let last = |record: Value| record["places"][0]["series"][0]["passes"].as_array()?.last()?["repeat"].as_u64();
+    let before = last(record(&file).unwrap()).unwrap();
+    until_repeated(&file, before + 3);
+    signal(child.id() as i32, Signal::SIGTERM);
+    assert_eq!(ended(&mut child).code(), Some(143));
 }
 
 #[test]
@@ -156,6 +280,43 @@ fn a_file_that_is_all_payload_is_copied_whole() {
     assert_eq!(record["places"][0]["series"][0]["passes"][0]["verified"], true);
 }
 
+/// Other bytes than the file's are no measure of a way, and what was copied out of is what it was to be.
+#[test]
+fn a_way_that_copied_other_bytes_or_out_of_something_else_is_told_of() {
+    let folder = folder();
+    let model = model(&folder);
+    let mut command = stagemark();
+    command.args(["copy-paths", "--json", "--repeats", "3", "--regime", "heap", "--regime", "first_touch_warm"]);
+    let output = finish(command.arg(&model));
+    let mut record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let file = model.with_file_name("record.json");
+    let told = |record: &Value| {
+        std::fs::write(&file, record.to_string()).unwrap();
+        let output = finish(stagemark().args(["copy-paths", "--from"]).arg(&file));
+        String::from_utf8(output.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let whole = told(&record);
+    assert!(!whole.contains("not of") && !whole.contains("not the file's"), "{whole}");
+    for series in record["places"][0]["series"].as_array_mut().unwrap() {
+        let is_heap = series["way"]["regime"] == "heap";
+        for pass in series["passes"].as_array_mut().unwrap() {
+            match is_heap {
+                // The fastest by far, and wrong.
+                true => (pass["prepare_ns"], pass["copy_ns"], pass["verified"]) = (1.into(), 1.into(), false.into()),
+                false => pass["source"] = "anonymous rw-p".into(),
+            }
+        }
+    }
+    let text = told(&record);
+    assert!(text.contains("heap: the bytes that came were not the file's: it is in no verdict"), "{text}");
+    assert!(
+        !text.contains("fastest: heap") && !text.contains("fastest, with no difference beyond the spread: heap"),
+        "{text}"
+    );
+    let meant = "first_touch_warm private: copied out of anonymous rw-p, not of file rw-p: the figures are of that";
+    assert!(text.contains(meant), "{text}");
+}
+
 #[test]
 fn what_is_no_record_is_refused() {
     let folder = folder();
@@ -173,7 +334,6 @@ fn what_is_no_record_is_refused() {
 fn a_file_that_is_cut_short_is_told_of() {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::process::ExitStatusExt;
-    use std::process::Stdio;
 
     let folder = folder();
     let model = model(&folder);

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::folder::RunFolder;
-use crate::support::{eventually, finish, folder, reference_loader, stagemark};
+use crate::support::{ended, eventually, finish, folder, reference_loader, stagemark};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -21,6 +21,10 @@ const GIB: u64 = 1 << 30;
 fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libstagemark_stand_in.so")
 }
+
+/// How long a look at a mark waits for the device's reader, in milliseconds: here not for as long as a mark may take, but
+/// until it answers, whatever else the machine does.
+const PATIENCE: (&str, &str) = ("STAGEMARK_DEVICE_PATIENCE_MS", "30000");
 
 struct Launch {
     folder: tempfile::TempDir,
@@ -36,6 +40,7 @@ impl Launch {
         let mut command = stagemark();
         command.env("STAND_IN_DEVICES", &script).env("STAGEMARK_SYSFS", folder.path().join("no-sys"));
         command.env_remove("CUDA_VISIBLE_DEVICES").env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+        command.env(PATIENCE.0, PATIENCE.1);
         command.args(["run", "--quiet", "--out"]).arg(folder.path().join("run"));
         command.arg("--nvidia-ml").arg(library());
         Launch { folder, command }
@@ -44,6 +49,26 @@ impl Launch {
     fn with(mut self, name: &str, value: &str) -> Launch {
         self.command.env(name, value);
         self
+    }
+
+    /// At a mark no longer than a mark may take.
+    fn impatient(mut self) -> Launch {
+        self.command.env_remove(PATIENCE.0);
+        self
+    }
+
+    /// Runs the loader's script until `gpu_placed` is marked; `until @` in it waits for that.
+    fn run_to_the_mark(mut self, acts: &str) -> Run {
+        let (script, gate) = (self.folder.path().join("acts"), self.folder.path().join("gate"));
+        std::fs::write(&script, acts.replace('@', gate.to_str().unwrap())).unwrap();
+        self.command.arg("--").args(reference_loader()).arg("acts").arg(&script).arg(self.folder.path().join("truth"));
+        let mut child = self.command.stdin(Stdio::null()).spawn().unwrap();
+        let run = RunFolder::at(self.folder.path().join("run"));
+        until_placed(&run);
+        std::fs::write(gate, "").unwrap();
+        assert!(ended(&mut child).success());
+        let meta = run.json();
+        Run { run, meta, _folder: self.folder }
     }
 
     /// Runs the loader's script to its end.
@@ -136,7 +161,7 @@ fn a_device_that_is_lost_has_a_reason_and_the_launch_goes_on() {
 #[test]
 fn a_driver_that_hangs_makes_no_tick_late() {
     let hangs = format!("{ONE}step hang hang nvmlDeviceGetMemoryInfo 30s\n");
-    let ran = Launch::on(&hangs).run(&format!("{TAKES}device step hang\nhold 1500\nmark after\n"));
+    let ran = Launch::on(&hangs).impatient().run(&format!("{TAKES}device step hang\nhold 1500\nmark after\n"));
     let after = ran.run.stage("after");
     assert_eq!((after.reached(), after.number("device_used_bytes")), (true, None));
     assert!(ran.reason("device_used_bytes").contains("has not answered"), "{}", ran.reason("device_used_bytes"));
@@ -191,6 +216,12 @@ fn accounting_mode_bounds_the_peak_that_no_sample_has() {
     assert_ne!(placed.text("peak_device_launch_bytes_basis"), "sampled");
 }
 
+/// Waits until `gpu_placed` is marked.
+fn until_placed(run: &RunFolder) {
+    let rows = || run.path.join("events.csv").exists().then(|| run.bytes("events.csv"));
+    eventually("the mark", || String::from_utf8_lossy(&rows()?).contains(",mark,,gpu_placed,").then_some(()));
+}
+
 /// Writes a stage file whose one stage is a plateau of device memory, and names it on the command line.
 fn following_a_plateau(launch: Launch) -> Launch {
     following(launch, "{ device = { rise = \"64 MiB\", still = \"200 ms\" } }")
@@ -207,8 +238,8 @@ fn following(mut launch: Launch, when: &str) -> Launch {
 
 #[test]
 fn a_rise_and_then_stillness_place_the_model_and_claim_no_more() {
-    let acts = "hold 200\ndevice allocate A 0 1G\nhold 100\ndevice allocate B 0 1G\nhold 1200\n";
-    let placed = following_a_plateau(Launch::on(ONE)).run(acts).run.stage("gpu_placed");
+    let acts = "hold 200\ndevice allocate A 0 1G\nhold 100\ndevice allocate B 0 1G\nuntil @\n";
+    let placed = following_a_plateau(Launch::on(ONE)).run_to_the_mark(acts).run.stage("gpu_placed");
     assert_eq!((placed.text("status"), placed.text("evidence")), ("reached", "device"));
     assert_eq!(placed.known("device_launch_bytes"), 2 * GIB + 400 * MIB);
     assert!(placed.text("detail").contains("no proof"), "{}", placed.text("detail"));
@@ -259,8 +290,7 @@ fn each_ordinary_way_of_loading_can_place_its_payload_on_a_device() {
         launch.command.args(["--hold", "until-stdin-closes", "--model"]).arg(&model);
         let mut child = launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let run = RunFolder::at(launch.folder.path().join("run"));
-        let rows = || run.path.join("events.csv").exists().then(|| run.bytes("events.csv"));
-        eventually("the mark", || String::from_utf8_lossy(&rows()?).contains(",mark,,gpu_placed,").then_some(()));
+        until_placed(&run);
         drop(child.stdin.take());
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{mode}");

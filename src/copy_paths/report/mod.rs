@@ -4,7 +4,8 @@ pub mod csv;
 pub mod picture;
 mod switches;
 
-use super::record::{Environment, Place, Record};
+use super::destination::Kind;
+use super::record::{Environment, Place, Progress, Record};
 use super::summary::{Group, Line, groups};
 use super::verdict;
 use crate::compare::series::{Remark, remarks};
@@ -56,6 +57,21 @@ fn head(page: &mut Page, record: &Record) {
         units::bytes(tensors.largest_bytes),
         units::exactly(record.repeats.into(), "repeat")
     ));
+    if let Some(early) = early(record) {
+        page.line(&early);
+    }
+}
+
+/// That it came to no end, and why.
+fn early(record: &Record) -> Option<String> {
+    let problem = record.problem.as_deref().map(plain).unwrap_or_default();
+    let what = match record.state {
+        Progress::Done => return None,
+        Progress::Running => "not finished: it still runs, or was killed".to_owned(),
+        Progress::Interrupted => problem,
+        Progress::Failed => format!("failed: {problem}"),
+    };
+    Some(format!("{what}; here is what had been measured by then"))
 }
 
 fn environment(page: &mut Page, environment: &Environment) {
@@ -81,7 +97,7 @@ fn environment(page: &mut Page, environment: &Environment) {
 }
 
 fn group_of(page: &mut Page, record: &Record, place: &Place, group: &Group) {
-    page.line(&title(place, group));
+    page.line(&title(record, place, group));
     page.raw(&format!("{:<24} {:>9} {:>18} {:>9} {:>6}", "way", "total", "from–to", "copy", "÷ heap"));
     for line in &group.lines {
         page.raw(&row(group, line));
@@ -102,23 +118,29 @@ fn group_of(page: &mut Page, record: &Record, place: &Place, group: &Group) {
     for line in &group.lines {
         remarks_on(record, line).iter().for_each(|remark| page.line(remark));
     }
+    group.turns.words().iter().for_each(|sentence| page.line(sentence));
     verdict::sentences(group).iter().for_each(|sentence| page.line(sentence));
     switches::of(group).iter().for_each(|sentence| page.line(sentence));
 }
 
-fn title(place: &Place, group: &Group) -> String {
+fn title(record: &Record, place: &Place, group: &Group) -> String {
     let storage = place.storage.iter().map(|chain| plain(chain)).collect::<Vec<_>>().join(", ");
     let storage = if storage.is_empty() { String::new() } else { format!(" · {storage}") };
-    format!("== {}{storage}", heading(place, group))
+    format!("== {}{storage}", heading(record, place, group))
 }
 
-/// From where to where, by how many.
-fn heading(place: &Place, group: &Group) -> String {
+/// From where to where, by how many; how often, where that is not as often as was meant.
+fn heading(record: &Record, place: &Place, group: &Group) -> String {
     let copy = if place.is_copy { "a copy in " } else { "" };
     let filesystem = plain(place.filesystem.as_deref().unwrap_or("filesystem not known"));
     let at_once = if group.ranks == 1 { "" } else { " at once" };
+    let repeats = match record.state {
+        Progress::Done => String::new(),
+        _ if group.repeats as u64 >= u64::from(record.repeats) => String::new(),
+        _ => format!(" · {} of {}", group.repeats, units::exactly(record.repeats.into(), "repeat")),
+    };
     format!(
-        "{copy}{} ({filesystem}) → {} memory · {}{at_once}",
+        "{copy}{} ({filesystem}) → {} memory · {}{at_once}{repeats}",
         plain(&place.directory),
         group.destination.name(),
         units::exactly(group.ranks.into(), "rank")
@@ -161,11 +183,20 @@ fn evidence(record: &Record, line: &Line) -> String {
     )
 }
 
-/// The values of a way that took two kinds of time, and of one that was to be cold and was not.
+/// The values of a way that took two kinds of time, of one that was to be cold and was not, and of one that was not what it is
+/// called.
 fn remarks_on(record: &Record, line: &Line) -> Vec<String> {
     let duration = |ns: u64| units::duration(ns);
     let modes = remarks(&line.totals).into_iter().filter(|remark| matches!(remark, Remark::TwoModes { .. }));
     let mut said: Vec<String> = modes.map(|remark| format!("{}: {}", line.way, remark.words(&duration))).collect();
+    if line.verified == Some(false) {
+        said.push(format!("{}: the bytes that came were not the file's: it is in no verdict", line.way));
+    }
+    let other = |class: &String| line.sources.iter().any(|source| source != class);
+    if let Some(class) = line.way.class(line.destination != Kind::Host).filter(other) {
+        let sources = plain(&line.sources.join(", "));
+        said.push(format!("{}: copied out of {sources}, not of {class}: the figures are of that", line.way));
+    }
     if line.way.regime.is_cold() && !line.totals.is_empty() {
         // The bound below which a run's start is called artifact-cold.
         match line.resident_before {

@@ -1,7 +1,7 @@
 //! `copy-paths.png`: a bar a way, in a block for each place, destination and number of ranks.
 
 use super::heading;
-use crate::copy_paths::record::Record;
+use crate::copy_paths::record::{Progress, Record};
 use crate::copy_paths::summary::{Group, groups};
 use crate::copy_paths::way::Way;
 use crate::report::plot::bars::{self, Bar, Block, Tint};
@@ -12,13 +12,16 @@ use crate::units;
 pub fn png(record: &Record) -> anyhow::Result<Vec<u8>> {
     let path = record.artifacts.first().map(|artifact| plain(&artifact.path)).unwrap_or_default();
     let title = format!("copy paths of {}", path.rsplit('/').next().unwrap_or(&path));
+    let repeats = match record.state {
+        Progress::Done => units::counted(record.repeats.into(), "repeat"),
+        _ => "the finished repeats".to_owned(),
+    };
     let about = format!(
-        "time to copy {} of tensors; the median of {}, their extremes as a line; warm ways dark, cold ones light",
+        "time to copy {} of tensors; the median of {repeats}, their extremes as a line; warm ways dark, cold ones light",
         units::bytes(record.tensors.bytes),
-        units::counted(record.repeats.into(), "repeat")
     );
     let block = |place| {
-        let of = move |group: Group| Block { heading: heading(place, &group), bars: all(&group) };
+        let of = move |group: Group| Block { heading: heading(record, place, &group), bars: all(&group) };
         groups(place).into_iter().map(of)
     };
     bars::png(&title, &about, &record.places.iter().flat_map(block).collect::<Vec<_>>())

@@ -235,7 +235,7 @@ const MOST_ENVIRONMENTS: usize = 64;
 
 /// A driver that has not answered for so long is said to be silent.
 const SILENT_NS: u64 = 500_000_000;
-/// At a mark an answer is waited for this long, where the last one took less.
+/// At a mark an answer is waited for at least this long, however much of the mark's time is gone.
 const AT_MARK: Duration = Duration::from_millis(10);
 
 /// Where the devices are found.
@@ -249,13 +249,18 @@ pub struct Place {
     pub sys: Option<PathBuf>,
     /// In place of `/proc`, for the kernel's files of devices alone. For tests: `STAGEMARK_PROC`.
     pub proc: Option<PathBuf>,
+    /// How long an answer is waited for at a mark, whatever the mark's time. For tests, on machines that may give the
+    /// reader no CPU for long: `STAGEMARK_DEVICE_PATIENCE_MS`.
+    pub patience: Option<Duration>,
 }
 
 impl Place {
     /// By `--nvidia-ml` and `--cuda-memory`; the roots from the environment.
     pub fn of(nvml: Option<PathBuf>, cuda: Option<cuda::Wanted>) -> Place {
         let root = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        Place { nvml, cuda, sys: root("STAGEMARK_SYSFS"), proc: root("STAGEMARK_PROC") }
+        let patience = std::env::var("STAGEMARK_DEVICE_PATIENCE_MS").ok().and_then(|text| text.parse().ok());
+        let patience = patience.map(Duration::from_millis);
+        Place { nvml, cuda, sys: root("STAGEMARK_SYSFS"), proc: root("STAGEMARK_PROC"), patience }
     }
 
     fn sys(&self) -> PathBuf {
@@ -270,6 +275,8 @@ impl Place {
 /// The probe: the recorder's side.
 pub struct DeviceProbe {
     reader: Result<Reader, String>,
+    /// See [`Place::patience`].
+    patience: Option<Duration>,
     wishes: Wishes,
     devices: Vec<Device>,
     meta: DeviceProbeMeta,
@@ -284,7 +291,6 @@ pub struct DeviceProbe {
     usage: Usage,
     first: Option<Mono>,
     last: Option<Mono>,
-    last_took_ns: u64,
     /// Whether a look had none because there was no new one.
     was_between: bool,
     /// Whether there are devices that could not be opened.
@@ -296,9 +302,11 @@ impl DeviceProbe {
     /// Begins to look for devices, on the reader's thread. Signals of the launch must be held by now, which a thread
     /// inherits.
     pub fn begin(place: Place) -> DeviceProbe {
+        let patience = place.patience;
         let reader = Reader::start(place).map_err(|error| format!("no thread for the device reader: {error}"));
         DeviceProbe {
             reader,
+            patience,
             wishes: Wishes::of_environment(),
             devices: Vec::new(),
             meta: DeviceProbeMeta::default(),
@@ -310,7 +318,6 @@ impl DeviceProbe {
             usage: Usage::default(),
             first: None,
             last: None,
-            last_took_ns: u64::MAX,
             was_between: false,
             is_blind: false,
             buffer: Buffer::new(),
@@ -431,15 +438,19 @@ impl DeviceProbe {
         started.into_iter().for_each(|pid| self.heed_environment(pid));
     }
 
-    /// Takes what was read since the last time. At a mark an answer is waited for, as long as that takes nothing to
-    /// speak of.
-    pub fn take(&mut self, now: Mono, at_mark: bool) -> Reading {
+    /// Takes what was read since the last time. At a mark, `left` of whose time is there yet, the answer is waited for: what
+    /// was asked for before it is of before it. A driver that is silent is waited for no more.
+    pub fn take(&mut self, now: Mono, left: Option<Duration>) -> Reading {
         let reader = match &self.reader {
             Ok(reader) => reader,
             Err(why) => return absent(why),
         };
-        let patience = AT_MARK.as_nanos() as u64;
-        let wait = if at_mark && self.last_took_ns < patience { AT_MARK } else { Duration::ZERO };
+        let wait = match (left, self.patience) {
+            (None, _) => Duration::ZERO,
+            (Some(_), Some(patience)) => patience,
+            (Some(_), None) if reader.waiting_ns(Mono::now()) > SILENT_NS => Duration::ZERO,
+            (Some(left), None) => left.max(AT_MARK),
+        };
         let taken = reader.take(wait);
         let (is_alone, waiting_ns) = (reader.is_alone(), reader.waiting_ns(Mono::now()));
         self.meet_devices();
@@ -472,8 +483,7 @@ impl DeviceProbe {
     }
 
     fn note_reading(&mut self, reading: &DeviceReading) {
-        self.last_took_ns = reading.ended.since(reading.began);
-        self.meta.longest_reading_ns = self.meta.longest_reading_ns.max(self.last_took_ns);
+        self.meta.longest_reading_ns = self.meta.longest_reading_ns.max(reading.ended.since(reading.began));
         self.meta.readings += 1;
         let first = *self.first.get_or_insert(reading.began);
         self.last = Some(reading.began);
@@ -503,6 +513,7 @@ impl DeviceProbe {
             figure("used_bytes", shown.used);
             figure("free_bytes", shown.free);
             figure("busy_percent", shown.busy_percent.map(u64::from));
+            figure("own_context_bytes", device.context.as_ref().and_then(|context| context.bytes));
             device.reason = shown.reason.clone();
             let label = device.label(index);
             let (before, numbers) = self.before.get(index).unwrap_or(&nothing_before);

@@ -92,7 +92,7 @@ fn a_host_without_devices_says_so_at_once() {
         ..Place::default()
     });
     assert_eq!(probe.baseline(Duration::from_secs(60)), None);
-    let reading = probe.take(Mono::now(), true);
+    let reading = probe.take(Mono::now(), Some(Duration::ZERO));
     assert_eq!(reading.absences.len(), METRICS.len());
     let (_, why) = &reading.absences[0];
     assert!(why.contains("/nowhere/lib.so") && why.contains("/nowhere/class/drm"), "{why}");

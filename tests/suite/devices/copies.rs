@@ -1,12 +1,14 @@
 //! `copy-paths` to devices: calls and bytes, as the stand-in for the CUDA driver counts them.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use stagemark_fixtures::models::{self, Fill};
 
 use super::library;
-use crate::support::{finish, folder, stagemark};
+use crate::support::{children_named, ended, eventually, finish, folder, signal, stagemark};
 
 const PAYLOAD: u64 = 2 << 20;
 const TENSORS: u64 = 4;
@@ -117,6 +119,29 @@ fn where_no_device_is_found_the_host_is_the_destination_unless_one_was_asked_for
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3));
     assert!(said.contains("--to cuda: /nowhere/libcuda.so.1"), "{said}");
+}
+
+/// Whoever waits for such a driver can still end it, and no rank is left behind.
+#[test]
+fn a_driver_that_hangs_holds_up_nobody_who_interrupts() {
+    let host = Host::with("device GPU-9c5a1122-3344-5566-7788-99aabbccddee 32G Slow\n hang cuMemAlloc_v2 600s\n");
+    let mut child =
+        host.command(&[]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The process that asks which devices there are has the same name, and is over by then.
+    let rank = eventually("a rank", || {
+        let copies = |pid: i32| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.ends_with("copy-paths-rank\0")
+        };
+        children_named(child.id() as i32, "copy-paths-rank").into_iter().find(|&pid| copies(pid))
+    });
+    signal(child.id() as i32, Signal::SIGINT);
+    assert_eq!(ended(&mut child).code(), Some(130));
+    assert!(!Path::new(&format!("/proc/{rank}")).exists());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("ended by SIGINT, before anything was measured"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::live::{Bench, CONTEXT, Done, Running};
-use super::{GIB, MIB, library};
+use super::{GIB, MIB, PATIENCE, library};
 use crate::support::{children_named, eventually, finish, signal, stagemark};
 
 /// A board whose device has the host's memory: NVML tells neither what is in use nor who has it.
@@ -36,7 +36,7 @@ fn helper(running: &Running) -> i32 {
 
 #[test]
 fn a_board_is_told_by_the_driver_and_the_context_is_weighed_and_in_no_rise() {
-    let bench = board("", &library());
+    let bench = board("", &library()).with(PATIENCE.0, PATIENCE.1);
     let mut helper_pid = 0;
     let done = bench.load(LOADS, |running| {
         running.sees("device_rise_bytes", 2 * GIB + CONTEXT);
@@ -52,6 +52,9 @@ fn a_board_is_told_by_the_driver_and_the_context_is_weighed_and_in_no_rise() {
     let placed = done.run.stage("gpu_placed");
     assert_eq!(placed.known("device_used_bytes"), RESERVED + 2 * CONTEXT + 2 * GIB);
     assert_eq!((placed.known("device_launch_bytes"), done.basis()), (2 * GIB + CONTEXT, "rise"));
+    let own = |row: &&crate::folder::Row| row["metric"] == "own_context_bytes" && row["scope"] == "device";
+    assert!(done.run.rows("detail.csv").iter().filter(own).all(|row| row["value"] == CONTEXT.to_string()));
+    assert!(done.run.rows("detail.csv").iter().any(|row| own(&row)));
     // The process is none of the launch's, and gone with the profiler.
     assert_eq!(done.run.largest("processes"), Some(1));
     let told_of = |row: &&crate::folder::Row| row["pid"] == helper_pid.to_string();

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use super::library;
+use super::{PATIENCE, library};
 use crate::program;
 use crate::support::{finish, folder};
 
@@ -27,6 +27,7 @@ fn script(scratch: &Path) -> Command {
     command.env("PYTHONPATH", root.join("tests/suite/devices/dry")).env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("STAGEMARK", env!("CARGO_BIN_EXE_stagemark")).env("MODEL_MIB", "4");
     command.env("STAGEMARK_SYSFS", scratch.join("no-sys")).env_remove("CUDA_VISIBLE_DEVICES");
+    command.env(PATIENCE.0, PATIENCE.1);
     command
 }
 
