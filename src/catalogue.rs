@@ -11,6 +11,8 @@ use crate::cli::Ask;
 use crate::event::text_of;
 use crate::report::text::{columns, padded, plain, wrap};
 use crate::run;
+use crate::stage::asked::{at_home, lacking};
+use crate::stage::condition::Condition;
 use crate::stage::file::Files;
 use crate::stage::trial::{Found, Hit, Trial, TrialError, Tried};
 use crate::stage::{Definition, StageErrors, StageFile};
@@ -88,8 +90,27 @@ fn checked(shown: &str, stages: &StageFile) -> String {
     for stage in &stages.stages {
         text.push_str(&row(&stage.name, width, &reached_by(stage)));
     }
+    text.extend(by_the_launch(stages).iter().flat_map(|text| wrap(&plain(text), WIDTH)).map(|line| line + "\n"));
     text.push_str(&format!("digest {}\n", stages.digest()));
     text
+}
+
+/// The files that are needed and whose names depend on the launch: what is there under the names that the variables'
+/// defaults make.
+fn by_the_launch(stages: &StageFile) -> Vec<String> {
+    let defaults = stages.defaults();
+    let mut all = Vec::new();
+    for stage in &stages.stages {
+        let leaves = stage.begin.iter().chain(&stage.when).flat_map(Condition::leaves);
+        let files = leaves.flat_map(|leaf| if let Condition::Http(http) = leaf { http.files() } else { Vec::new() });
+        for (key, path) in files.filter(|(_, path)| !path.names().is_empty()) {
+            let file = path.fill_known(&defaults);
+            let there = lacking(&at_home(&file)).map_or(", which is there".to_owned(), |lack| format!(": {lack}"));
+            let name = &stage.name;
+            all.push(format!("`{key}` of `{name}` depends on the launch; by the defaults it is {file}{there}"));
+        }
+    }
+    all
 }
 
 fn reached_by(stage: &Definition) -> String {

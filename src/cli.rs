@@ -9,24 +9,17 @@ mod columns;
 mod compare;
 mod copy_paths;
 mod findings;
+mod watch;
 
 use std::ffi::OsString;
-use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::event::text_of;
-use crate::probe::device::{Place, cuda};
-use crate::probe::stream::Choice;
 use crate::record::{Options, Then};
 use crate::report::color::Color;
 use crate::report::format::Format;
-use crate::stage::StageFile;
-use crate::stage::asked::Work;
 
 pub use ab::AbArgs;
 pub use cache::{CacheArg, CacheArgs, CacheAsk};
@@ -34,6 +27,7 @@ pub use check::CheckArgs;
 pub use columns::ColumnsArgs;
 pub use compare::CompareArgs;
 pub use findings::FindingsArgs;
+pub use watch::WatchArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -217,76 +211,17 @@ pub struct RunArgs {
     /// Write the run folder here; refuses a folder with something in it [default: stagemark-runs/<UTC time>-<program>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A model file, index or folder that the launch is about; may be repeated. `raw:PATH` takes all bytes as payload
-    #[arg(long = "artifact", value_name = "PATH")]
-    pub artifacts: Vec<PathBuf>,
-    /// Follow this stage file: the name of a bundled one, or a path [default: by the programs that run]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub stages: Option<OsString>,
-    /// Add a stage: NAME=log:REGEX, NAME=http:URL (answered with status 200), NAME=tcp:HOST:PORT, NAME=unix:PATH,
-    /// NAME=file:PATH, NAME=first_output:byte|line, NAME=mapping:any|all, NAME=unmap:PERCENT,
-    /// NAME=residency:PERCENT, NAME=quiet:TIME, NAME=exit:any|CODE, NAME=notify; may be repeated
-    #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT", value_parser = utf8())]
-    pub one_offs: Vec<String>,
-    /// Send a header with the requests of stages, its value taken from an environment variable and written to no file;
-    /// VARIABLE alone is `Authorization: Bearer` with it; may be repeated
-    #[arg(long, value_name = "HEADER=VARIABLE", value_parser = utf8())]
-    pub header_env: Vec<String>,
-    /// Requests that stand for the work, a JSON object a line with the keys of an `http` condition: asked after
-    /// `first_response`; the stage `representative_work` is reached when all are accepted. Latencies are in responses.csv
-    #[arg(long, value_name = "FILE")]
-    pub workload: Option<PathBuf>,
-    /// How many requests of the workload are in flight at a time
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "workload", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub concurrency: u16,
-    /// Repeat the request of the stage `first_response` so often after it was accepted, one at a time: the first response's
-    /// latency against the steady one, in responses.csv
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub repeat_response: u32,
-    /// The stopping event: the stage at which the account ends
-    #[arg(long, value_name = "STAGE", value_parser = utf8())]
-    pub until: Option<String>,
+    #[command(flatten)]
+    pub watch: WatchArgs,
     /// At the stopping event, keep the command running or stop it (the exit status is then 0)
     #[arg(long, value_enum, default_value_t = ThenArg::Keep)]
     pub then: ThenArg,
-    /// Make the start condition just before the command starts: take the artifacts out of the page cache, or read them into
-    /// it. What was reached is recorded
-    #[arg(long, value_enum, default_value_t = CacheArg::AsIs)]
-    pub cache: CacheArg,
-    /// Time between two samples, from 1ms to 1h
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = interval)]
-    pub interval: Duration,
     /// Say nothing on standard error
     #[arg(long, short)]
     pub quiet: bool,
     /// Colour in the table at the end; NO_COLOR is heeded
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub color: Color,
-    /// Sample page faults with their addresses, one in N minor ones and every major one, and look at each tensor at
-    /// each stage: faults.csv, tensors.csv, touched.svg and .png [N where none is given: 64]
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "64", value_parser = period)]
-    pub faults: Option<NonZeroU64>,
-    /// Do not keep what the command prints
-    #[arg(long)]
-    pub no_output_log: bool,
-    /// Put the launch into a control group of its own, so that the kernel says what all of it was charged for; limits stay
-    /// as they are
-    #[arg(long, value_enum, default_value_t = CgroupArg::Off)]
-    pub cgroup: CgroupArg,
-    /// Reset the processes' high-water marks at each stage, so that the peak between two stages is the kernel's: lowers what
-    /// getrusage tells the launch of itself
-    #[arg(long)]
-    pub reset_peaks: bool,
-    /// NVIDIA's management library [default: libnvidia-ml.so.1, as the loader finds it]
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
-    pub nvidia_ml: Option<PathBuf>,
-    /// Ask the CUDA driver for the memory of devices of which NVML does not tell (boards whose device has the host's
-    /// memory): takes a context on each, in a process beside the launch, whose own cost is measured and shown
-    #[arg(long, hide_short_help = true)]
-    pub cuda_memory: bool,
-    /// The CUDA driver's library [default: libcuda.so.1, as the loader finds it]
-    #[arg(long, value_name = "PATH", requires = "cuda_memory", hide_short_help = true)]
-    pub cuda_library: Option<PathBuf>,
     /// The launch command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
@@ -298,10 +233,13 @@ pub enum ThenArg {
     Stop,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum CgroupArg {
-    Auto,
-    Off,
+impl From<ThenArg> for Then {
+    fn from(argument: ThenArg) -> Then {
+        match argument {
+            ThenArg::Keep => Then::Keep,
+            ThenArg::Stop => Then::Stop,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -356,72 +294,14 @@ pub struct DoctorArgs {
 impl RunArgs {
     /// What was asked, with the stage file loaded.
     pub fn options(self) -> anyhow::Result<Options> {
-        let stages = self.stages.as_deref().map(StageFile::load).transpose()?;
-        let then = match self.then {
-            ThenArg::Keep => Then::Keep,
-            ThenArg::Stop => Then::Stop,
-        };
-        Ok(Options {
-            out: self.out,
-            artifacts: self.artifacts,
-            stages,
-            one_offs: self.one_offs,
-            until: self.until,
-            then,
-            interval: self.interval,
-            quiet: self.quiet,
-            color: self.color,
-            output_log: !self.no_output_log,
-            cgroup: matches!(self.cgroup, CgroupArg::Auto),
-            reset_peaks: self.reset_peaks,
-            faults: self.faults,
-            devices: Place::of(self.nvidia_ml, self.cuda_memory.then_some(cuda::Wanted { library: self.cuda_library })),
-            header_env: self.header_env,
-            workload: self.workload.as_deref().map(|path| workload(path, self.concurrency.into())).transpose()?,
-            repeat_response: self.repeat_response.into(),
-            cache: self.cache.into(),
-            stream: Choice::from_environment(),
-            argv: self.argv,
-        })
+        let RunArgs { out, watch, then, quiet, color, argv } = self;
+        Ok(Options { out, then: then.into(), quiet, color, ..watch.options(argv)? })
     }
-}
-
-/// The requests in a file of at most 16 MiB.
-fn workload(path: &Path, concurrency: usize) -> anyhow::Result<Work> {
-    const LARGEST: u64 = 16 << 20;
-    let shown = text_of(path);
-    let told = || format!("--workload {shown}");
-    // Asked before the open, which would wait for the writer of a FIFO.
-    let metadata = std::fs::metadata(path).with_context(told)?;
-    anyhow::ensure!(metadata.is_file(), "{}: not a file", told());
-    anyhow::ensure!(metadata.len() <= LARGEST, "{}: larger than {LARGEST} bytes", told());
-    let text = String::from_utf8(std::fs::read(path).with_context(told)?).with_context(told)?;
-    Ok(Work::parse(&text, &shown, concurrency)?)
 }
 
 /// Text, with an error that names the argument where it is none.
 fn utf8() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().try_map(|text| text.into_string().map_err(|_| "not UTF-8"))
-}
-
-/// One in so many. The kernel's own counter of a period has 63 bits; nobody has that many faults.
-fn period(text: &str) -> Result<NonZeroU64, String> {
-    match text.parse::<u64>().map(NonZeroU64::new) {
-        Ok(Some(period)) if period.get() <= 1_000_000_000 => Ok(period),
-        Ok(None) => Err("one in none is no sample; `--faults=1` takes every fault".to_owned()),
-        _ => Err("a number from 1 to 1000000000: one minor fault in so many is a sample".to_owned()),
-    }
-}
-
-/// `20ms`, `1s`, `500us`: from 1 ms to 1 h.
-fn interval(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>().map_err(|_| "not a time: write it like 20ms or 1s".to_owned())?;
-    let time = Duration::try_from(parsed).map_err(|_| "a time cannot be negative".to_owned())?;
-    match time {
-        time if time < Duration::from_millis(1) => Err("the shortest tick is 1ms".to_owned()),
-        time if time > Duration::from_secs(3600) => Err("the longest tick is 1h".to_owned()),
-        time => Ok(time),
-    }
 }
 
 #[cfg(test)]
@@ -442,31 +322,5 @@ mod tests {
         assert_eq!(run.argv, ["prog", "--quiet", "--", "-x", ""]);
         assert!(Cli::try_parse_from(["stagemark", "run", "--bogus", "--", "prog"]).is_err());
         assert!(Cli::try_parse_from(["stagemark", "run", "prog"]).is_err());
-    }
-
-    #[test]
-    fn fault_samples_are_asked_for_with_a_number_or_without() {
-        let asked = |arguments: &[&str]| {
-            let all = ["stagemark", "run"].iter().chain(arguments).chain(&["--", "prog"]);
-            match Cli::try_parse_from(all).map(|cli| cli.verb) {
-                Ok(Verb::Run(run)) => Some(run.faults.map(NonZeroU64::get)),
-                _ => None,
-            }
-        };
-        assert_eq!(asked(&[]), Some(None));
-        assert_eq!(asked(&["--faults"]), Some(Some(64)));
-        assert_eq!(asked(&["--faults=1"]), Some(Some(1)));
-        for wrong in ["0", "-1", "x", "", "1.5", "1000000001", "99999999999999999999"] {
-            assert_eq!(asked(&[&format!("--faults={wrong}")]), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn times_are_read_and_bounded() {
-        assert_eq!(interval("20ms"), Ok(Duration::from_millis(20)));
-        assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
-        for wrong in ["", "20", "0ms", "-1s", "2h", "x"] {
-            assert!(interval(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -167,7 +167,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<u8> {
 }
 
 fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
-    use report::compare::{folder, terminal};
+    use report::compare::folder::{self, Beside};
+    use report::compare::terminal;
     let options = arguments.options();
     let out = arguments.out.as_deref();
     let mut arms = folder::arms(&arguments.runs)?;
@@ -178,21 +179,23 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<u8> {
     let comparison = match Comparison::of(&arms, &options) {
         Ok(comparison) => comparison,
         Err(refusal) => {
-            if arguments.judged.json {
-                print(&folder::refusal_text(&refusal))?;
-            }
+            let json = folder::refusal_text(&refusal);
             if let Some(out) = out {
-                folder::write_refusal(&arms, &(&refusal).into(), None, out)?;
+                folder::write_refusal(&arms, &(&refusal).into(), &Beside { series: None, json: &json }, out)?;
+            }
+            if arguments.judged.json {
+                print(&json)?;
             }
             let _ = std::io::stderr().write_all(terminal::refusal(&refusal).as_bytes());
             return Ok(UNKNOWN);
         }
     };
+    let json = folder::json_text(&arms, &comparison);
     if let Some(out) = out {
-        folder::write(&arms, &comparison, None, out)?;
+        folder::write(&arms, &comparison, &Beside { series: None, json: &json }, out)?;
     }
     print(&match arguments.judged.json {
-        true => folder::json_text(&arms, &comparison),
+        true => json,
         false => folder::text(&arms, &comparison, out),
     })?;
     let alike = comparison.likeness.verdict() == Verdict::LikeForLike;

@@ -170,7 +170,7 @@
   }
   function seconds(u, values) {
     const span = u.scales.x.max - u.scales.x.min;
-    const [size, name] = span < 2e-6 ? [1e-9, "ns"] : span < 2e-3 ? [1e-6, "µs"] : span < 1 ? [1e-3, "ms"] : span < 600 ? [1, "s"] : span < 10800 ? [60, "min"] : [3600, "h"];
+    const [size, name] = span < 2e-6 ? [1e-9, "ns"] : span < 2e-3 ? [1e-6, "µs"] : span < 1 ? [1e-3, "ms"] : span < 10800 ? [1, "s"] : [3600, "h"];
     return values.map((v) => Number((v / size).toPrecision(6)) + " " + name);
   }
 

@@ -8,7 +8,8 @@ use super::compared::{self, Loaded};
 use super::series::Series;
 use crate::compare::likeness::Verdict;
 use crate::compare::{Comparison, Options};
-use crate::report::compare::{folder, json, terminal};
+use crate::report::compare::folder::{self, Beside};
+use crate::report::compare::{json, terminal};
 use crate::report::html::compared::Refused;
 use crate::report::terminal::Page;
 use crate::report::text::json_for_terminals;
@@ -50,25 +51,25 @@ pub fn compare(series_folder: &Path, options: &Options, as_json: bool, out: Opti
         Ok(comparison) => comparison,
         Err((value, words, refused)) => {
             let told = compared::told(&series, &loaded, None);
+            let json = with_series(value, compared::json(&series, &loaded, None));
             if let Some(out) = out {
-                folder::write_refusal(&loaded.arms, &refused, Some(&told), out)?;
+                folder::write_refusal(&loaded.arms, &refused, &Beside { series: Some(&told), json: &json }, out)?;
             }
             let mut page = Page::default();
             compared::end(&mut page, &told);
-            let text = if as_json { with_series(value, compared::json(&series, &loaded, None)) } else { String::new() };
+            let text = if as_json { json } else { String::new() };
             let refusal = format!("{words}{}", page.text());
             return Ok(Answer { text, refusal, is_alike: None });
         }
     };
     let told = compared::told(&series, &loaded, Some(&comparison));
+    let json =
+        with_series(json::comparison(&loaded.arms, &comparison), compared::json(&series, &loaded, Some(&comparison)));
     if let Some(out) = out {
-        folder::write(&loaded.arms, &comparison, Some(&told), out)?;
+        folder::write(&loaded.arms, &comparison, &Beside { series: Some(&told), json: &json }, out)?;
     }
     let text = match as_json {
-        true => with_series(
-            json::comparison(&loaded.arms, &comparison),
-            compared::json(&series, &loaded, Some(&comparison)),
-        ),
+        true => json,
         false => {
             let verdicts = compared::text(&told, &loaded, &comparison);
             format!("{}{verdicts}", folder::text(&loaded.arms, &comparison, out))

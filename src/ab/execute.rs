@@ -164,6 +164,7 @@ impl Course<'_> {
 
     /// Everything up to the last run; `Err` is what ended it before that, unless it was a signal.
     fn go(&mut self) -> Result<(), String> {
+        self.options.warnings.iter().for_each(|text| self.progress.say(&format!("stagemark: {text}")));
         self.own_command("--setup", self.options.setup.as_deref())?;
         if self.options.full_identity {
             self.series.identity = self.identities();
@@ -243,17 +244,9 @@ impl Course<'_> {
     fn command(&self, arm: &Arm, folder: &Path) -> Command {
         let options = self.options;
         let mut command = Command::new(&self.program);
-        command.args(["run", "--quiet", "--cache", options.cache.word()]);
+        command.args(["run", "--quiet"]);
         command.args(["--then", if options.then == Then::Stop { "stop" } else { "keep" }]);
         command.arg("--out").arg(folder);
-        if let Some(until) = &options.until {
-            command.arg(format!("--until={until}"));
-        }
-        for artifact in &options.artifacts {
-            let mut argument = OsString::from("--artifact=");
-            argument.push(artifact);
-            command.arg(argument);
-        }
         command.args(&options.run_options).arg("--").args(&arm.argv);
         command.envs(arm.environment.iter().map(|(name, value)| (name, value)));
         command

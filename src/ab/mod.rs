@@ -49,8 +49,10 @@ pub struct Options {
     pub cleanup: Option<String>,
     /// `--artifact`: else found by each arm's command line.
     pub artifacts: Vec<PathBuf>,
-    /// Further options of `stagemark run`, as they are given to it.
+    /// How each run is watched, these and the condition and the stopping event included: options of `stagemark run`.
     pub run_options: Vec<OsString>,
+    /// What is to be said of those before the first run.
+    pub warnings: Vec<String>,
     /// `--identity full`: the artifacts' contents are digested before the series.
     pub full_identity: bool,
     pub same_output: Vec<OutputOf>,

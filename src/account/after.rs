@@ -14,18 +14,20 @@ pub const AFTER: [Metric; 5] = [
     Metric::DeviceLaunchBytes,
 ];
 
-impl StageTable {
-    /// How much a metric rose (or fell) from a row's mark to the stopping event; absent where there is none, where the mark
-    /// is later, and where one of the values is. Both ends are the samples beside the marks.
-    pub fn after(&self, row: &StageRow, metric: Metric) -> Option<i64> {
-        let stop = self.stopping_row()?;
-        if row.at()? > stop.at()? || row.sampled? > stop.sampled? {
+impl StageRow {
+    /// How much a metric rose (or fell) from this mark to the stopping event, where there is one; absent where the mark is
+    /// later, and where one of the values is. Both ends are the samples beside the marks.
+    pub fn rise_to(&self, stop: Option<&StageRow>, metric: Metric) -> Option<i64> {
+        let stop = stop?;
+        if self.at()? > stop.at()? || self.sampled? > stop.sampled? {
             return None;
         }
-        let difference = i128::from(stop.values.get(metric)?) - i128::from(row.values.get(metric)?);
+        let difference = i128::from(stop.values.get(metric)?) - i128::from(self.values.get(metric)?);
         i64::try_from(difference).ok()
     }
+}
 
+impl StageTable {
     /// What stays when loading is over: of device memory the level that stood longest after the stopping event, of all else
     /// the last value known while the launch was there.
     pub fn steady(&self, run: &Run, metric: Metric) -> Option<u64> {
@@ -66,7 +68,7 @@ mod tests {
     fn what_came_after_a_mark_ends_at_the_stopping_event() {
         let rows = vec![row("a", 1, Some(70)), row("b", 5, None), row("stop", 9, Some(50)), row("later", 11, Some(60))];
         let mut table = StageTable { rows, stopping_event: Some("stop".into()), problems: Vec::new() };
-        let after = |table: &StageTable, index: usize, metric| table.after(&table.rows[index], metric);
+        let after = |table: &StageTable, index: usize, metric| table.rows[index].rise_to(table.stopping_row(), metric);
         assert_eq!(after(&table, 0, Metric::ResidentPayloadBytes), Some(-20));
         assert_eq!(after(&table, 1, Metric::ResidentPayloadBytes), None);
         let faults: Vec<_> = (0..4).map(|index| after(&table, index, Metric::MinorFaults)).collect();

@@ -31,7 +31,7 @@ mod work;
 use std::collections::BTreeMap;
 
 use crate::clock::At;
-use crate::event::What;
+use crate::event::{Event, What};
 use crate::metric::{self, Metric, Values};
 use crate::run::Run;
 use crate::run::meta::Exit;
@@ -196,6 +196,12 @@ impl StageTable {
         self.rows.iter().filter(|row| row.outcome.mark.is_some())
     }
 
+    /// Each row by its stage's name; of two of one name the first.
+    pub fn by_name(&self) -> BTreeMap<&str, &StageRow> {
+        // A later one takes the place of an earlier one.
+        self.rows.iter().rev().map(|row| (row.outcome.stage.as_str(), row)).collect()
+    }
+
     /// The stage that was reached last, at the stopping event or before it where there is one.
     pub fn last_stage_reached(&self) -> Option<&StageRow> {
         self.stopping_row().or_else(|| self.reached().next_back())
@@ -217,22 +223,40 @@ impl StageTable {
 
 /// Why a metric is absent at a time, as far as the run says.
 pub fn reason_of_absence(run: &Run, metric: Metric, at: At) -> Option<&str> {
-    reasons_of_absence(run, at).remove(&metric)
+    Absences::of(run).at(at).remove(&metric)
 }
 
-/// Why each metric that is absent at a time is so, as far as the run says; in one pass over its events.
-pub fn reasons_of_absence(run: &Run, at: At) -> BTreeMap<Metric, &str> {
-    // Of two reasons in `run.json` the first counts.
-    let of_run = run.meta.absent.iter().rev();
-    let mut reasons: BTreeMap<Metric, &str> = of_run.map(|absent| (absent.metric, absent.reason.as_str())).collect();
-    for event in run.events.iter().filter(|event| event.at <= at) {
-        match &event.what {
-            What::Absent { metric, reason } => _ = reasons.insert(*metric, reason),
-            What::Present { metric } => _ = reasons.remove(metric),
-            _ => {}
-        }
+/// Why metrics are absent, as far as a run says, to be asked at many times: most of its events say nothing of it.
+#[derive(Clone, Debug)]
+pub struct Absences<'a> {
+    of_run: BTreeMap<Metric, &'a str>,
+    /// In the order of the events; without a reason the metric is there again.
+    changes: Vec<(At, Metric, Option<&'a str>)>,
+}
+
+impl<'a> Absences<'a> {
+    pub fn of(run: &'a Run) -> Absences<'a> {
+        // Of two reasons in `run.json` the first counts.
+        let of_run = run.meta.absent.iter().rev().map(|absent| (absent.metric, absent.reason.as_str()));
+        let change = |event: &'a Event| match &event.what {
+            What::Absent { metric, reason } => Some((event.at, *metric, Some(reason.as_str()))),
+            What::Present { metric } => Some((event.at, *metric, None)),
+            _ => None,
+        };
+        Absences { of_run: of_run.collect(), changes: run.events.iter().filter_map(change).collect() }
     }
-    reasons
+
+    /// Why each metric that is absent at a time is so.
+    pub fn at(&self, at: At) -> BTreeMap<Metric, &'a str> {
+        let mut reasons = self.of_run.clone();
+        for (_, metric, reason) in self.changes.iter().filter(|(since, ..)| *since <= at) {
+            match reason {
+                Some(reason) => _ = reasons.insert(*metric, reason),
+                None => _ = reasons.remove(metric),
+            }
+        }
+        reasons
+    }
 }
 
 /// The index of the sample whose values stand at each mark, the marks in order of time.

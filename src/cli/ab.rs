@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::compare::{Identity, JudgedArgs};
-use super::{CacheArg, ThenArg, utf8};
+use super::{ThenArg, WatchArgs, utf8};
 use crate::ab::{Arm, Options, OutputOf};
 use crate::compare;
-use crate::record::Then;
 
 pub(super) const AFTER_HELP: &str = "\
 Runs are taken by turns, ABBA…, so that what drifts over time comes to all arms alike. The first arm is the reference. \
@@ -43,12 +42,6 @@ pub struct AbArgs {
     /// How often each arm is run before those, in no comparison
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=100))]
     pub warmup: u16,
-    /// The start condition of every run, made just before its command starts
-    #[arg(long, value_enum, default_value_t = CacheArg::AsIs)]
-    pub cache: CacheArg,
-    /// The stopping event, at which the runs are compared [default: the stage file's]
-    #[arg(long, value_name = "STAGE", value_parser = utf8())]
-    pub until: Option<String>,
     /// At the stopping event, stop the command or keep it running to its own end
     #[arg(long, value_enum, default_value_t = ThenArg::Stop)]
     pub then: ThenArg,
@@ -72,21 +65,8 @@ pub struct AbArgs {
     /// Write the series here: exactly DIR, new or empty [default: stagemark-runs/<UTC time>-ab]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A model file, index or folder that the launches are about; may be repeated
-    #[arg(long = "artifact", value_name = "PATH")]
-    pub artifacts: Vec<PathBuf>,
-    /// Follow this stage file: the name of a bundled one, or a path [default: by the programs that run]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub stages: Option<OsString>,
-    /// Add a stage, as of `stagemark run`; may be repeated
-    #[arg(long = "stage", value_name = "NAME=KIND:ARGUMENT", value_parser = utf8())]
-    pub one_offs: Vec<String>,
-    /// Time between two samples, from 1ms to 1h
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = utf8())]
-    pub interval: String,
-    /// Send a header with the requests of stages, as of `stagemark run`; may be repeated
-    #[arg(long, value_name = "HEADER=VARIABLE", value_parser = utf8())]
-    pub header_env: Vec<String>,
+    #[command(flatten)]
+    pub watch: WatchArgs,
     /// Show what the commands print, on standard error
     #[arg(long)]
     pub show_output: bool,
@@ -101,42 +81,36 @@ impl AbArgs {
     /// What was asked, with the arms split into words.
     ///
     /// # Errors
-    /// An arm is none, or there is only one.
+    /// An arm is none, there is only one, or what is asked of its runs is wrong usage.
     pub fn options(&self) -> anyhow::Result<Options> {
         let arms = Arm::all(&self.arms, &self.environment)?;
         anyhow::ensure!(arms.len() >= 2, "--arm: one arm has nothing to be compared with; name another with --arm");
         anyhow::ensure!(arms.len() <= 26, "--arm: more than 26 arms");
-        super::interval(&self.interval).map_err(|why| anyhow::anyhow!("--interval {}: {why}", self.interval))?;
-        let mut run_options: Vec<OsString> = Vec::new();
-        let mut option = |name: &str, value: OsString| {
-            let mut argument = OsString::from(format!("--{name}="));
-            argument.push(value);
-            run_options.push(argument);
-        };
-        if let Some(stages) = &self.stages {
-            // A mistake in it is told before anything is run.
-            crate::stage::StageFile::load(stages)?;
-            option("stages", stages.clone());
+        // Before the first run, and so before half of a series is over.
+        let mut warnings = Vec::new();
+        for arm in &arms {
+            let run = self.watch.clone().options(arm.argv.iter().map(OsString::from).collect())?;
+            let variable = |name: &str| {
+                let own = arm.environment.iter().rev().find(|(own, _)| own == name);
+                own.map(|(_, value)| value.into()).or_else(|| std::env::var_os(name))
+            };
+            warnings.extend(run.check(variable)?);
         }
-        self.one_offs.iter().for_each(|text| option("stage", text.into()));
-        self.header_env.iter().for_each(|text| option("header-env", text.into()));
-        option("interval", (&self.interval).into());
+        warnings.dedup();
         Ok(Options {
             out: self.out.clone(),
             arms,
             runs: self.runs.into(),
             warmup: self.warmup.into(),
-            cache: self.cache.into(),
-            until: self.until.clone(),
-            then: match self.then {
-                ThenArg::Keep => Then::Keep,
-                ThenArg::Stop => Then::Stop,
-            },
+            cache: self.watch.cache.into(),
+            until: self.watch.until.clone(),
+            then: self.then.into(),
             setup: self.setup.clone(),
             prepare: self.prepare.clone(),
             cleanup: self.cleanup.clone(),
-            artifacts: self.artifacts.clone(),
-            run_options,
+            artifacts: self.watch.artifacts.clone(),
+            run_options: self.watch.words(),
+            warnings,
             full_identity: self.identity == Identity::Full,
             same_output: self.same_output.clone(),
             show_output: self.show_output,
@@ -147,7 +121,7 @@ impl AbArgs {
     /// What is asked of the comparison.
     pub fn comparing(&self) -> compare::Options {
         compare::Options {
-            at: self.until.clone(),
+            at: self.watch.until.clone(),
             same_event: self.judged.same_event,
             vary: self.judged.vary.clone(),
             contents: self.identity == Identity::Full,

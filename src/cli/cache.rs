@@ -55,7 +55,7 @@ impl CacheAsk {
 }
 
 /// The start condition of a run.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheArg {
     Cold,
     Warm,

@@ -56,7 +56,8 @@ pub struct CompareArgs {
     pub at: Option<String>,
     #[command(flatten)]
     pub judged: JudgedArgs,
-    /// Write compare.html, compare.csv, compare.json, compare.svg and compare.png here
+    /// Write compare.html, compare.csv, compare.json, compare.svg and compare.png here, in the place of those of an earlier
+    /// comparison; a refusal is the page and the JSON alone
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// By what the artifacts are held to be the same: their headers, or all of their contents, which are hashed now where

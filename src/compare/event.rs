@@ -6,14 +6,15 @@
 //!
 //! What a run was recorded with counts, not what a stage file of that name says today.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::account::StageRow;
 use crate::clock::At;
 use crate::event::{Evidence, word_of};
-use crate::stage::Status;
+use crate::stage::{Definition, Status};
 
-use super::{Options, Party};
+use super::{MOST_TOLD, Options, Party};
 
 /// The event at which all runs end.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,13 +111,13 @@ impl Why {
 }
 
 impl Refusal {
-    fn of(why: Why, parties: &[Party]) -> Refusal {
+    fn of(why: Why, parties: &[Named]) -> Refusal {
         let reached = parties.iter().map(|party| {
-            let stages = party.table.reached().filter_map(|row| Some((row.outcome.stage.clone(), row.at()?)));
+            let stages = party.party.table.reached().filter_map(|row| Some((row.outcome.stage.clone(), row.at()?)));
             (party.label(), stages.collect())
         });
         let latest_shared = parties.first().and_then(|first| {
-            let mut stages = first.table.reached().rev().map(|row| row.outcome.stage.as_str());
+            let mut stages = first.party.table.reached().rev().map(|row| row.outcome.stage.as_str());
             stages.find(|stage| unlike(parties, stage).is_none()).map(str::to_owned)
         });
         Refusal { why, reached: reached.collect(), latest_shared }
@@ -126,10 +127,13 @@ impl Refusal {
     pub fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![format!("not compared: {}.", self.why.sentence())];
         for (run, stages) in &self.reached {
-            let stages: Vec<String> = stages.iter().map(|(stage, at)| format!("{stage} ({})", seconds(*at))).collect();
-            sentences.push(match stages.as_slice() {
-                [] => format!("{run} reached no stage."),
-                stages => format!("{run} reached {}.", stages.join(", ")),
+            let last = stages.iter().skip(stages.len().saturating_sub(MOST_TOLD));
+            let told: Vec<String> = last.map(|(stage, at)| format!("{stage} ({})", seconds(*at))).collect();
+            let told = told.join(", ");
+            sentences.push(match stages.len() {
+                0 => format!("{run} reached no stage."),
+                count if count > MOST_TOLD => format!("{run} reached {count} stages, the last of them {told}."),
+                _ => format!("{run} reached {told}."),
             });
         }
         sentences.push(self.shared_words());
@@ -153,31 +157,51 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The row of a stage that a run reached.
-pub fn row<'a>(party: &Party<'a>, stage: &str) -> Option<&'a StageRow> {
-    party.table.reached().find(|row| row.outcome.stage == stage)
+/// A run whose stages are found by name: it may have thousands of them, and each is looked for in each run.
+#[derive(Clone, Debug)]
+pub struct Named<'a> {
+    pub party: Party<'a>,
+    rows: BTreeMap<&'a str, &'a StageRow>,
+    definitions: BTreeMap<&'a str, &'a Definition>,
 }
 
-/// The digest of a stage's definition in a run: of the definition that it holds, else the recorded one. `None` for a
-/// stage that only a notification named.
-fn definition(party: &Party, stage: &str) -> Option<String> {
-    let meta = &party.run.meta;
-    let own = meta.stages.stage(stage).map(crate::stage::Definition::digest);
-    own.or_else(|| meta.stage_digests.get(stage).cloned())
-}
+impl<'a> Named<'a> {
+    pub fn of(party: Party<'a>) -> Named<'a> {
+        // Of two of one name the first counts.
+        let definitions = party.run.meta.stages.stages.iter().rev();
+        let definitions = definitions.map(|definition| (definition.name.as_str(), definition)).collect();
+        Named { rows: party.table.by_name(), definitions, party }
+    }
 
-fn evidence(party: &Party, stage: &str) -> Option<Evidence> {
-    row(party, stage)?.outcome.mark.as_ref().map(|(_, _, mark)| mark.evidence)
+    fn label(&self) -> String {
+        self.party.label()
+    }
+
+    /// The row of a stage that the run reached.
+    pub fn row(&self, stage: &str) -> Option<&'a StageRow> {
+        self.rows.get(stage).copied().filter(|row| row.outcome.mark.is_some())
+    }
+
+    /// The digest of a stage's definition: of the definition that the run holds, else the recorded one. `None` for a stage
+    /// that only a notification named.
+    fn definition(&self, stage: &str) -> Option<String> {
+        let own = self.definitions.get(stage).map(|definition| definition.digest());
+        own.or_else(|| self.party.run.meta.stage_digests.get(stage).cloned())
+    }
+
+    fn evidence(&self, stage: &str) -> Option<Evidence> {
+        self.row(stage)?.outcome.mark.as_ref().map(|(_, _, mark)| mark.evidence)
+    }
 }
 
 /// Why a stage is not one event in all runs; the gravest first.
-fn unlike(parties: &[Party], stage: &str) -> Option<Why> {
+fn unlike(parties: &[Named], stage: &str) -> Option<Why> {
     let stage = stage.to_owned();
-    let unreached = |party: &Party| {
-        if row(party, &stage).is_some() {
+    let unreached = |party: &Named| {
+        if party.row(&stage).is_some() {
             return None;
         }
-        let outcome = party.table.rows.iter().find(|row| row.outcome.stage == stage).map(|row| &row.outcome);
+        let outcome = party.rows.get(stage.as_str()).map(|row| &row.outcome);
         let why = match outcome {
             None => "it has no such stage".to_owned(),
             Some(outcome) if outcome.reason.is_empty() => match outcome.status {
@@ -193,31 +217,31 @@ fn unlike(parties: &[Party], stage: &str) -> Option<Why> {
         return Some(Why::NotReached { stage, runs });
     }
     let (first, rest) = parties.split_first()?;
-    let of_first = definition(first, &stage);
+    let of_first = first.definition(&stage);
     let others: Vec<String> =
-        rest.iter().filter(|party| definition(party, &stage) != of_first).map(Party::label).collect();
+        rest.iter().filter(|party| party.definition(&stage) != of_first).map(Named::label).collect();
     if !others.is_empty() {
         return Some(Why::OtherDefinition { first: first.label(), stage, others });
     }
     let shown: Vec<(String, Evidence)> =
-        parties.iter().filter_map(|party| Some((party.label(), evidence(party, &stage)?))).collect();
+        parties.iter().filter_map(|party| Some((party.label(), party.evidence(&stage)?))).collect();
     let one = shown.windows(2).all(|pair| pair[0].1 == pair[1].1);
     (!one).then_some(Why::OtherEvidence { stage, shown })
 }
 
 /// The common stopping event.
-pub fn stopping_event(parties: &[Party], options: &Options) -> Result<StoppingEvent, Refusal> {
+pub fn stopping_event(parties: &[Named], options: &Options) -> Result<StoppingEvent, Refusal> {
     let refused = |why| Err(Refusal::of(why, parties));
     let stage = match &options.at {
         Some(stage) => stage.clone(),
         None => {
             let without: Vec<String> =
-                parties.iter().filter(|party| party.run.meta.until.is_none()).map(Party::label).collect();
+                parties.iter().filter(|party| party.party.run.meta.until.is_none()).map(Named::label).collect();
             if !without.is_empty() {
                 return refused(Why::NoStoppingEvent { runs: without });
             }
             let ends: Vec<(String, String)> =
-                parties.iter().filter_map(|party| Some((party.label(), party.run.meta.until.clone()?))).collect();
+                parties.iter().filter_map(|party| Some((party.label(), party.party.run.meta.until.clone()?))).collect();
             match ends.as_slice() {
                 [] => return refused(Why::NoStoppingEvent { runs: Vec::new() }),
                 [(_, stage), rest @ ..] if rest.iter().all(|(_, other)| other == stage) => stage.clone(),
@@ -232,10 +256,10 @@ pub fn stopping_event(parties: &[Party], options: &Options) -> Result<StoppingEv
         // Of two that differ, the second is no reason to ask again.
         Some(_) => differences(parties, &stage),
     };
-    let definitions: Vec<Option<String>> = parties.iter().map(|party| definition(party, &stage)).collect();
+    let definitions: Vec<Option<String>> = parties.iter().map(|party| party.definition(&stage)).collect();
     let one = definitions.windows(2).all(|pair| pair[0] == pair[1]);
     let mut kinds: Vec<Evidence> = Vec::new();
-    for kind in parties.iter().filter_map(|party| evidence(party, &stage)) {
+    for kind in parties.iter().filter_map(|party| party.evidence(&stage)) {
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
@@ -245,29 +269,29 @@ pub fn stopping_event(parties: &[Party], options: &Options) -> Result<StoppingEv
 }
 
 /// In what the definitions and the evidence of a stage differ.
-fn differences(parties: &[Party], stage: &str) -> Vec<String> {
-    let when = |party: &Party| match party.run.meta.stages.stage(stage).map(|definition| &definition.when) {
+fn differences(parties: &[Named], stage: &str) -> Vec<String> {
+    let when = |party: &Named| match party.definitions.get(stage).map(|definition| &definition.when) {
         Some(Some(condition)) => format!("when {condition}"),
         Some(None) | None => "by notification alone".to_owned(),
     };
     let by =
-        |party: &Party| evidence(party, stage).map_or_else(String::new, |by| format!(", shown by {}", word_of(&by)));
+        |party: &Named| party.evidence(stage).map_or_else(String::new, |by| format!(", shown by {}", word_of(&by)));
     parties.iter().map(|party| format!("{}: {}{}", party.label(), when(party), by(party))).collect()
 }
 
 /// The stages up to the stopping event, itself included as the last, that are one event in all runs, in the order of the
 /// first run's marks; and the others that some run reached by then, with why they are not compared.
-pub fn shared(parties: &[Party], event: &StoppingEvent) -> (Vec<String>, Vec<LeftOut>) {
-    let (mut shared, mut left_out) = (Vec::new(), Vec::<LeftOut>::new());
+pub fn shared(parties: &[Named], event: &StoppingEvent) -> (Vec<String>, Vec<LeftOut>) {
+    let (mut shared, mut left_out) = (Vec::new(), Vec::new());
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
     // A tie with the stopping event is not after it.
-    let late = |party: &&Party, stage: &str| {
-        let (at, end) = (row(party, stage).and_then(StageRow::at), row(party, &event.stage).and_then(StageRow::at));
+    let late = |party: &&Named, stage: &str| {
+        let (at, end) = (party.row(stage).and_then(StageRow::at), party.row(&event.stage).and_then(StageRow::at));
         at > end
     };
     for party in parties {
-        for reached in party.table.reached().map(|row| &row.outcome.stage) {
-            let known = shared.contains(reached) || left_out.iter().any(|out| out.stage == *reached);
-            if known || *reached == event.stage || late(&party, reached) {
+        for reached in party.party.table.reached().map(|row| &row.outcome.stage) {
+            if *reached == event.stage || late(&party, reached) || !seen.insert(reached) {
                 continue;
             }
             let why = match unlike(parties, reached) {
@@ -283,7 +307,7 @@ pub fn shared(parties: &[Party], event: &StoppingEvent) -> (Vec<String>, Vec<Lef
                 Some(other) => Some(other.sentence()),
                 None => {
                     let late: Vec<String> =
-                        parties.iter().filter(|party| late(party, reached)).map(Party::label).collect();
+                        parties.iter().filter(|party| late(party, reached)).map(Named::label).collect();
                     (!late.is_empty()).then(|| format!("after the stopping event in {}", late.join(", ")))
                 }
             };

@@ -17,14 +17,14 @@
 use std::collections::BTreeMap;
 
 use crate::account::host::{Bounds, Part};
-use crate::account::{Basis, StageRow, reasons_of_absence};
+use crate::account::{Absences, Basis, StageRow};
 use crate::clock::At;
 use crate::event::word_of;
 use crate::metric::{ALL, Kind, Metric, Unit};
 
-use super::event::row;
+use super::Arm;
+use super::event::Named;
 use super::series::Envelope;
-use super::{Arm, Party};
 
 /// What a figure is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,8 +278,9 @@ impl Stage {
 }
 
 /// The figures at each of these stages. Those that no run has are left out, but for the first three.
-pub fn stages(parties: &[Party], arms: &[Arm], shared: &[String]) -> Vec<Stage> {
+pub fn stages(parties: &[Named], arms: &[Arm], shared: &[String]) -> Vec<Stage> {
     let device = device_metric(parties, shared);
+    let absences: Vec<Absences> = parties.iter().map(|party| Absences::of(party.party.run)).collect();
     let mut before: Option<&String> = None;
     let mut stages = Vec::new();
     for name in shared {
@@ -296,11 +297,12 @@ pub fn stages(parties: &[Party], arms: &[Arm], shared: &[String]) -> Vec<Stage> 
             }
         }
         // Looked for once a stage: a run may have thousands of them, and there are some hundred figures.
-        let rows: Vec<Rows> = parties.iter().map(|party| Rows::of(party, name, before)).collect();
+        let rows: Vec<Rows> =
+            parties.iter().zip(&absences).map(|(party, why)| Rows::of(party, why, name, before)).collect();
         let figures = all.into_iter().map(|of| {
             let mut cells: Vec<Vec<Cell>> = arms.iter().map(|_| Vec::new()).collect();
             for (party, rows) in parties.iter().zip(&rows) {
-                if let Some(cells) = cells.get_mut(party.arm) {
+                if let Some(cells) = cells.get_mut(party.party.arm) {
                     cells.push(cell(of, rows));
                 }
             }
@@ -315,10 +317,10 @@ pub fn stages(parties: &[Party], arms: &[Arm], shared: &[String]) -> Vec<Stage> 
 
 /// The figure of device memory that all runs have at the end: the launch's share, else the rise, else what is in use.
 /// Where none is in all, the first that is in some.
-fn device_metric(parties: &[Party], shared: &[String]) -> Metric {
+fn device_metric(parties: &[Named], shared: &[String]) -> Metric {
     let wanted = [Metric::DeviceLaunchBytes, Metric::DeviceRiseBytes, Metric::DeviceUsedBytes];
     let Some(end) = shared.last() else { return wanted[0] };
-    let has = |party: &Party, metric| row(party, end).is_some_and(|row| row.peak(metric).is_some());
+    let has = |party: &Named, metric| party.row(end).is_some_and(|row| row.peak(metric).is_some());
     let in_all = |metric: &&Metric| parties.iter().all(|party| has(party, **metric));
     let in_some = |metric: &&Metric| parties.iter().any(|party| has(party, **metric));
     let found = wanted.iter().find(in_all).or_else(|| wanted.iter().find(in_some));
@@ -332,9 +334,9 @@ struct Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    fn of(party: &Party<'a>, row: &'a StageRow) -> Placed<'a> {
+    fn of(row: &'a StageRow, absences: &Absences<'a>) -> Placed<'a> {
         let at = row.sampled.or(row.at()).unwrap_or(At(i64::MAX));
-        Placed { row, why: reasons_of_absence(party.run, at) }
+        Placed { row, why: absences.at(at) }
     }
 
     fn value(&self, metric: Metric) -> Result<u64, String> {
@@ -358,16 +360,16 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn of(party: &Party<'a>, stage: &str, before: Option<&String>) -> Rows<'a> {
-        let this = row(party, stage);
+    fn of(party: &Named<'a>, absences: &Absences<'a>, stage: &str, before: Option<&String>) -> Rows<'a> {
+        let this = party.row(stage);
         let earlier = match (this, before) {
-            (Some(this), Some(name)) => match row(party, name) {
-                Some(earlier) if earlier.at() <= this.at() => Ok(Some(Placed::of(party, earlier))),
+            (Some(this), Some(name)) => match party.row(name) {
+                Some(earlier) if earlier.at() <= this.at() => Ok(Some(Placed::of(earlier, absences))),
                 _ => Err(format!("{name} came later in this run")),
             },
             _ => Ok(None),
         };
-        Rows { this: this.map(|this| Placed::of(party, this)), earlier }
+        Rows { this: this.map(|this| Placed::of(this, absences)), earlier }
     }
 
     fn earlier(&self) -> Result<Option<&Placed<'a>>, String> {

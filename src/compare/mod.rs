@@ -24,6 +24,9 @@ pub use figures::{Cell, Figure, Judged, Known, Quantity, Stage, Told};
 pub use likeness::vary::{Vary, VaryError};
 pub use likeness::{Likeness, Subject};
 
+/// So many stages before the stopping event are told to people, and so many of those that are left out.
+pub const MOST_TOLD: usize = 40;
+
 /// Runs that were made in one way, under one name. The first arm is the one to which the others are held.
 #[derive(Clone, Debug)]
 pub struct Arm {
@@ -101,18 +104,27 @@ impl Comparison {
     /// A [`Refusal`] where there is no stopping event that is one for all runs.
     pub fn of(arms: &[Arm], options: &Options) -> Result<Comparison, Refusal> {
         let parties = parties(arms);
-        let event = event::stopping_event(&parties, options)?;
-        let (shared, left_out) = event::shared(&parties, &event);
+        let named: Vec<event::Named> = parties.iter().copied().map(event::Named::of).collect();
+        let event = event::stopping_event(&named, options)?;
+        let (shared, left_out) = event::shared(&named, &event);
         let mut notes: Vec<String> = parties.iter().flat_map(notes).collect();
         notes.extend(one_folder_twice(&parties));
         Ok(Comparison {
             arms: arms.iter().map(|arm| (arm.name.clone(), arm.runs.len())).collect(),
-            stages: figures::stages(&parties, arms, &shared),
+            stages: figures::stages(&named, arms, &shared),
             likeness: likeness::of(&parties, options),
             event,
             left_out,
             notes,
         })
+    }
+
+    /// What people are told of: the stopping event, the last of the stages before it, and how many more there are, which
+    /// are for files.
+    pub fn told_stages(&self) -> Option<(&Stage, &[Stage], usize)> {
+        let (end, before) = self.stages.split_last()?;
+        let more = before.len().saturating_sub(MOST_TOLD);
+        Some((end, before.get(more..).unwrap_or_default(), more))
     }
 
     /// The figures at the stopping event.

@@ -27,17 +27,17 @@ const MOST_A_FAULT: u64 = 2 << 20;
 
 /// Of the last mark of which it holds: from there to the end nothing more was put off.
 fn find(ground: &Ground) -> Vec<Finding> {
-    ground.rows.iter().rev().find_map(|row| of(ground, row)).into_iter().collect()
+    let Some(stop) = ground.table.stopping_row() else { return Vec::new() };
+    ground.rows.iter().rev().find_map(|row| of(ground, row, stop)).into_iter().collect()
 }
 
-fn of(ground: &Ground, row: &StageRow) -> Option<Finding> {
-    let stop = ground.table.stopping_row()?;
+fn of(ground: &Ground, row: &StageRow, stop: &StageRow) -> Option<Finding> {
     let by = row.outcome.mark.as_ref()?.2.evidence;
     if row.outcome.stage == stop.outcome.stage || by == Evidence::Mapping {
         return None;
     }
     let payload = ground.payload()?;
-    let after = |metric: Metric| ground.table.after(row, metric).and_then(|rise| u64::try_from(rise).ok());
+    let after = |metric: Metric| row.rise_to(Some(stop), metric).and_then(|rise| u64::try_from(rise).ok());
     let mapped = row.values.get(MappedPayloadBytes)?;
     let (came, held) = (after(ResidentPayloadBytes), after(RssFileBytes));
     let faults = after(MinorFaults)?.checked_add(after(MajorFaults)?)?;

@@ -98,9 +98,19 @@ impl ProfileError {
 }
 
 impl Options {
+    /// Whether this can be done, as far as it can be told before anything is made; a warning where it may never come to its
+    /// end. `variable`: the environment of the run.
+    ///
+    /// # Errors
+    /// Wrong usage.
+    pub fn check(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<String>, ProfileError> {
+        self.secrets(variable)?;
+        self.check_until(&self.candidates()?)
+    }
+
     /// What goes with each request, read from the environment.
-    pub(super) fn secrets(&self) -> Result<Secrets, ProfileError> {
-        Secrets::from_environment(&self.header_env, |name| std::env::var_os(name)).map_err(ProfileError::HeaderEnv)
+    pub(super) fn secrets(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<Secrets, ProfileError> {
+        Secrets::from_environment(&self.header_env, variable).map_err(ProfileError::HeaderEnv)
     }
 
     /// The stage files that may be followed, each with the one-off stages of the command line.

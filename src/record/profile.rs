@@ -233,7 +233,7 @@ pub fn profile(options: &Options) -> Result<u8, ProfileError> {
     let devices = || DeviceProbe::begin(options.devices.clone());
     let device = surroundings::descriptors_suffice().then(devices);
     // Before the folder, which wrong usage should not leave behind.
-    let secrets = options.secrets()?;
+    let secrets = options.secrets(|name| std::env::var_os(name))?;
     let Prepared { folder, artifacts, mounts, residency, matcher, mut meta, surroundings } = Prepared::of(options)?;
     let mut warnings = std::mem::take(&mut meta.warnings);
     let mut device = device.unwrap_or_else(devices);

@@ -31,8 +31,10 @@ pub fn write(table: &StageTable, out: &mut dyn Write) -> csv::Result<()> {
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
     writer.write_record(header())?;
     let mut before = None;
+    // Looked for once: there may be thousands of rows.
+    let stop = table.stopping_row();
     for row in &table.rows {
-        writer.write_record(cells(table, row, before))?;
+        writer.write_record(cells(stop, row, before))?;
         before = Some(row);
     }
     writer.flush()?;
@@ -63,7 +65,7 @@ pub fn header() -> Vec<String> {
 }
 
 /// `before`: the row before it, which stands at the mark before it.
-fn cells(table: &StageTable, row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
+fn cells(stop: Option<&StageRow>, row: &StageRow, before: Option<&StageRow>) -> Vec<String> {
     let outcome = &row.outcome;
     let mut cells = vec![text(&outcome.stage), word_of(&outcome.status), text(&outcome.reason)];
     cells.push(cell(outcome.begin.map(|at| at.0)));
@@ -86,7 +88,7 @@ fn cells(table: &StageTable, row: &StageRow, before: Option<&StageRow>) -> Vec<S
     cells.extend([cell(row.host.swap), text(&row.host.basis), cell(row.host.total.low), cell(row.host.total.high)]);
     cells.extend(RATIOS.iter().map(|ratio| cell((ratio.of)(row, before))));
     cells.extend(work_cells(&row.work));
-    cells.extend(AFTER.iter().map(|&metric| cell(table.after(row, metric))));
+    cells.extend(AFTER.iter().map(|&metric| cell(row.rise_to(stop, metric))));
     cells.extend(STEADY.iter().map(|&metric| cell(row.steady.level(metric))));
     cells.extend(STEADY.iter().map(|&metric| cell(row.peak_over_steady(metric))));
     cells.push(text(&row.steady.reason));
@@ -182,7 +184,7 @@ mod tests {
             steady: Default::default(),
         };
         let table = StageTable { rows: vec![row], stopping_event: None, problems: Vec::new() };
-        assert_eq!(cells(&table, &table.rows[0], None).len(), names.len());
+        assert_eq!(cells(table.stopping_row(), &table.rows[0], None).len(), names.len());
         let text = written(&table);
         assert_eq!(text.matches("\r\n").count(), 2);
         assert!(text.contains("\r\n'@s,reached,,,5,,log,\"'=1+1\\r\\n\"\"x\"\",y\",,"), "{text}");

@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::account::host::{Bounds, Part};
 use crate::account::ratios::{RATIOS, Thousandths};
 use crate::account::source::{DataFrom, Verdict};
-use crate::account::{AFTER, Peak, StageRow, StageTable, reason_of_absence};
+use crate::account::{AFTER, Absences, Peak, StageRow, StageTable};
 use crate::clock::At;
 use crate::event::text_of;
 use crate::finding::{self, Finding};
@@ -150,7 +150,8 @@ impl Document {
         let meta = &run.meta;
         let lines = |texts: &[String]| texts.iter().map(|text| plain(text)).collect();
         let mut before = None;
-        let stages = table.rows.iter().map(|row| Stage::of(run, table, row, before.replace(row)));
+        let (stop, absences) = (table.stopping_row(), Absences::of(run));
+        let stages = table.rows.iter().map(|row| Stage::of(&absences, stop, row, before.replace(row)));
         Document {
             form: FORM,
             stagemark: plain(&meta.stagemark),
@@ -175,14 +176,15 @@ impl Document {
 }
 
 impl Stage {
-    fn of(run: &Run, table: &StageTable, row: &StageRow, before: Option<&StageRow>) -> Stage {
+    fn of(absences: &Absences, stop: Option<&StageRow>, row: &StageRow, before: Option<&StageRow>) -> Stage {
         let outcome = &row.outcome;
         let mark = outcome.mark.as_ref();
         let at = row.sampled.or(row.at()).unwrap_or(At(i64::MAX));
+        let reasons = absences.at(at);
         let why = |metric: &Metric| match (row.at(), row.sampled) {
             (None, _) => "the stage was not reached".to_owned(),
             (_, None) => "no sample was taken".to_owned(),
-            _ => reason_of_absence(run, *metric, at).map_or_else(|| "no reason recorded".to_owned(), plain),
+            _ => reasons.get(metric).map_or_else(|| "no reason recorded".to_owned(), |why| plain(why)),
         };
         let absent = ALL.iter().filter(|metric| row.values.get(**metric).is_none());
         let gauges = |peak: fn(&StageRow, Metric) -> Option<Peak>| {
@@ -217,7 +219,7 @@ impl Stage {
             data_from_start: From::of(row.work.source_from_start.as_ref()),
             unaccounted_faults_low: row.work.unaccounted_faults_low,
             unaccounted_cpu_high_ns: row.work.unaccounted_cpu_high_ns,
-            after: Object(AFTER.iter().map(|metric| (*metric, table.after(row, *metric))).collect()),
+            after: Object(AFTER.iter().map(|metric| (*metric, row.rise_to(stop, *metric))).collect()),
         }
     }
 }

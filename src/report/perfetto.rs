@@ -25,10 +25,12 @@ use super::text::plain;
 
 /// The launch's own number among the processes: one more than any that Linux gives (PID_MAX_LIMIT).
 const LAUNCH: i64 = 4_194_305;
-/// Its threads, which are tracks.
-const STAGES: i64 = 1;
-const STRETCHES: i64 = 2;
-const SPANS: i64 = 3;
+/// Its threads, which are tracks. A viewer knows a thread by its number alone, whatever its process is, so that no process
+/// of a launch may have these either.
+const STAGES: i64 = LAUNCH + 1;
+const STRETCHES: i64 = LAUNCH + 2;
+/// The first of the spans' tracks, which are the last: a viewer drops a slice that overlaps another of its track.
+const SPANS: i64 = LAUNCH + 3;
 /// So many words of a command line name a process.
 const WORDS: usize = 4;
 
@@ -66,11 +68,9 @@ struct TraceEvent {
     ph: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<Micros>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dur: Option<Micros>,
     pid: i64,
     tid: i64,
-    /// Of an instant: over the whole trace.
+    /// Of an instant: in its own track.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,8 +98,9 @@ pub fn text(run: &Run, table: &StageTable) -> serde_json::Result<String> {
     counters(&run.samples, &mut events);
     rates(&run.samples, &mut events);
     stages(table, &mut events);
+    let tracks = spans(table, &mut events);
     let lives = lives(run);
-    let names = names(run, &lives, &mut events);
+    let names = names(run, &lives, tracks, &mut events);
     // A viewer wants them in order; those of one time keep theirs.
     events.sort_by_key(|event| event.ts);
     let mut text = String::from("{\"displayTimeUnit\":\"ms\",\"otherData\":");
@@ -129,9 +130,8 @@ fn counter(name: &str, at: At, args: Map<String, Value>) -> TraceEvent {
         name: name.to_owned(),
         ph: "C",
         ts: Some(micros(at)),
-        dur: None,
         pid: LAUNCH,
-        tid: 0,
+        tid: LAUNCH,
         s: None,
         cat: None,
         args,
@@ -188,51 +188,80 @@ fn rates(samples: &[Sample], events: &mut Vec<TraceEvent>) {
     }
 }
 
-fn slice(name: String, cat: &'static str, from: At, to: At, track: (i64, i64), args: Map<String, Value>) -> TraceEvent {
-    let (begin, end) = (micros(from), micros(to));
-    let dur = Micros(end.0.saturating_sub(begin.0).max(0));
-    TraceEvent {
+/// A slice, as its begin and its end. With a length in the place of the end, a viewer that cuts each number to nanoseconds
+/// would see one end after the next begins, and drop that.
+fn slice(
+    name: String,
+    cat: &'static str,
+    from: At,
+    to: At,
+    track: (i64, i64),
+    args: Map<String, Value>,
+) -> [TraceEvent; 2] {
+    let (begin, end) = (micros(from), micros(to.max(from)));
+    let event = |name: String, ph: &'static str, at: Micros, args| TraceEvent {
         name,
-        ph: "X",
-        ts: Some(begin),
-        dur: Some(dur),
+        ph,
+        ts: Some(at),
         pid: track.0,
         tid: track.1,
         s: None,
         cat: Some(cat),
         args,
-    }
+    };
+    [event(name.clone(), "B", begin, args), event(name, "E", end, Map::new())]
 }
 
 fn stages(table: &StageTable, events: &mut Vec<TraceEvent>) {
     let mut from = At(0);
     for (row, interval) in table.reached().zip(table.interval_names()) {
-        let Some((at, uncertainty, mark)) = &row.outcome.mark else { continue };
-        let name = plain(&row.outcome.stage);
-        let mut args = Map::new();
+        let Some(at) = row.at() else { continue };
+        events.push(TraceEvent {
+            name: plain(&row.outcome.stage),
+            ph: "i",
+            ts: Some(micros(at)),
+            pid: LAUNCH,
+            tid: STAGES,
+            s: Some("t"),
+            cat: Some("stage"),
+            args: shown_by(row),
+        });
+        events.extend(slice(plain(&interval), "interval", from, at, (LAUNCH, STRETCHES), Map::new()));
+        from = from.max(at);
+    }
+}
+
+/// What shows a stage, and its figures.
+fn shown_by(row: &StageRow) -> Map<String, Value> {
+    let mut args = Map::new();
+    if let Some((_, uncertainty, mark)) = &row.outcome.mark {
         args.insert("evidence".into(), serde_json::to_value(mark.evidence).unwrap_or(Value::Null));
         args.insert("detail".into(), plain(&mark.detail).into());
         // None is no bound, and not 0.
         args.insert("uncertainty_ns".into(), json!(uncertainty));
         args.insert("sampled_ns".into(), json!(row.sampled));
         args.extend(figures(row));
-        events.push(TraceEvent {
-            name: name.clone(),
-            ph: "i",
-            ts: Some(micros(*at)),
-            dur: None,
-            pid: LAUNCH,
-            tid: STAGES,
-            s: Some("g"),
-            cat: Some("stage"),
-            args: args.clone(),
-        });
-        events.push(slice(plain(&interval), "interval", from, *at, (LAUNCH, STRETCHES), Map::new()));
-        if let Some(begin) = row.outcome.begin {
-            events.push(slice(name, "span", begin, *at, (LAUNCH, SPANS), args));
-        }
-        from = from.max(*at);
     }
+    args
+}
+
+/// The spans, each in the first track that is free when it begins; gives how many tracks there are, one at least.
+fn spans(table: &StageTable, events: &mut Vec<TraceEvent>) -> i64 {
+    let mut spans: Vec<(At, At, &StageRow)> =
+        table.reached().filter_map(|row| Some((row.outcome.begin?, row.at()?, row))).collect();
+    spans.sort_by_key(|(begin, ..)| *begin);
+    // The end of the last span of each.
+    let mut tracks: Vec<At> = Vec::new();
+    for (begin, end, row) in spans {
+        let free = tracks.iter().position(|until| *until <= begin).unwrap_or(tracks.len());
+        match tracks.get_mut(free) {
+            Some(until) => *until = end,
+            None => tracks.push(end),
+        }
+        let (name, track) = (plain(&row.outcome.stage), (LAUNCH, SPANS + free as i64));
+        events.extend(slice(name, "span", begin, end, track, shown_by(row)));
+    }
+    tracks.len().max(1) as i64
 }
 
 /// The figures of a stage that a reader looks for first; an absent one is left out.
@@ -284,14 +313,13 @@ fn lives(run: &Run) -> Vec<Life> {
 }
 
 /// The names of the tracks, and each process's life in its own.
-fn names(run: &Run, lives: &[Life], events: &mut Vec<TraceEvent>) -> Vec<TraceEvent> {
+fn names(run: &Run, lives: &[Life], tracks: i64, events: &mut Vec<TraceEvent>) -> Vec<TraceEvent> {
     let mut names = Vec::new();
     let mut name = |what: &str, pid: i64, tid: i64, key: &str, value: Value| {
         names.push(TraceEvent {
             name: what.to_owned(),
             ph: "M",
             ts: None,
-            dur: None,
             pid,
             tid,
             s: None,
@@ -300,10 +328,13 @@ fn names(run: &Run, lives: &[Life], events: &mut Vec<TraceEvent>) -> Vec<TraceEv
         });
     };
     let program = run.meta.argv.first().map_or("launch", |program| program.rsplit('/').next().unwrap_or(program));
-    name("process_name", LAUNCH, 0, "name", format!("launch: {}", plain(program)).into());
-    name("process_sort_index", LAUNCH, 0, "sort_index", json!(-1));
-    for (tid, track) in [(STAGES, "stages"), (STRETCHES, "between stages"), (SPANS, "spans")] {
+    name("process_name", LAUNCH, LAUNCH, "name", format!("launch: {}", plain(program)).into());
+    name("process_sort_index", LAUNCH, LAUNCH, "sort_index", json!(-1));
+    for (tid, track) in [(STAGES, "stages"), (STRETCHES, "between stages")] {
         name("thread_name", LAUNCH, tid, "name", track.into());
+    }
+    for track in 0..tracks {
+        name("thread_name", LAUNCH, SPANS + track, "name", "spans".into());
     }
     let end =
         run.samples.last().map(|sample| sample.t).into_iter().chain(run.meta.exit.as_ref().map(|exit| exit.at)).max();
@@ -311,12 +342,12 @@ fn names(run: &Run, lives: &[Life], events: &mut Vec<TraceEvent>) -> Vec<TraceEv
         let words: Vec<String> = life.argv.iter().take(WORDS).map(|word| plain(word)).collect();
         let label = if words.is_empty() { "process".to_owned() } else { words.join(" ") };
         let pid = i64::from(life.pid);
-        name("process_name", pid, 0, "name", label.clone().into());
+        name("process_name", pid, pid, "name", label.clone().into());
         let gone = life.gone.or(end).unwrap_or(life.born);
         let mut args = Map::new();
         args.insert("argv".into(), plain(&life.argv.join(" ")).into());
         args.insert("end seen".into(), life.gone.is_some().into());
-        events.push(slice(label, "process", life.born, gone, (pid, pid), args));
+        events.extend(slice(label, "process", life.born, gone, (pid, pid), args));
     }
     names
 }

@@ -57,8 +57,9 @@ fn payload(row: &StageRow) -> String {
 pub fn after(table: &StageTable) -> Vec<String> {
     let Some(stop) = table.stopping_row() else { return Vec::new() };
     let sentence = |row: &StageRow| {
-        let rise = |metric| table.after(row, metric).and_then(|rise| u64::try_from(rise).ok()).filter(|rise| *rise > 0);
-        let faults = [Metric::MinorFaults, Metric::MajorFaults].map(|metric| table.after(row, metric));
+        let rise =
+            |metric| row.rise_to(Some(stop), metric).and_then(|rise| u64::try_from(rise).ok()).filter(|rise| *rise > 0);
+        let faults = [Metric::MinorFaults, Metric::MajorFaults].map(|metric| row.rise_to(Some(stop), metric));
         let faults = faults.into_iter().sum::<Option<i64>>().and_then(|faults| u64::try_from(faults).ok());
         let parts: Vec<String> = [
             rise(Metric::ResidentPayloadBytes).map(|bytes| format!("{} of payload came in", units::bytes(bytes))),

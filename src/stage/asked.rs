@@ -181,6 +181,15 @@ pub fn at_home(path: &str) -> PathBuf {
     }
 }
 
+/// Why a file that is needed is not at hand, if it is not.
+pub fn lacking(path: &Path) -> Option<String> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => None,
+        Ok(_) => Some("no regular file".to_string()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 /// Plain text, and the names that stand in braces.
 fn pieces(text: &str) -> impl Iterator<Item = Result<&str, &str>> {
     let mut rest = text;
@@ -238,11 +247,17 @@ impl Http {
 
     /// The variables without which it cannot be sent.
     pub(super) fn names(&self) -> BTreeSet<&str> {
-        let file = match &self.body {
-            Some(Body::File(path)) => Some(path),
+        let files = self.files().into_iter().map(|(_, path)| path);
+        [&self.url].into_iter().chain(files).flat_map(Template::names).collect()
+    }
+
+    /// The files that are needed to ask it, each with its key.
+    pub fn files(&self) -> Vec<(&'static str, &Template)> {
+        let body = match &self.body {
+            Some(Body::File(path)) => Some(("body_file", path)),
             _ => None,
         };
-        [&self.url].into_iter().chain(file).chain(&self.ca).flat_map(Template::names).collect()
+        body.into_iter().chain(self.ca.iter().map(|path| ("ca", path))).collect()
     }
 }
 

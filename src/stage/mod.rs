@@ -11,7 +11,7 @@ pub mod matcher;
 mod measured;
 pub mod trial;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,9 +68,10 @@ pub struct Beside<'a> {
 pub fn outcomes(stages: &StageFile, events: &[Event], beside: Beside) -> Vec<Outcome> {
     let marked_from = events.iter().rposition(|event| replaces_marks(&event.what)).unwrap_or(0);
     let mut marks: Vec<(At, Option<u64>, &Mark)> = Vec::new();
+    let mut known: BTreeSet<&str> = BTreeSet::new();
     for event in &events[marked_from..] {
         if let What::Mark(mark) = &event.what
-            && !marks.iter().any(|(_, _, other)| other.stage == mark.stage)
+            && known.insert(&mark.stage)
         {
             marks.push((event.at, event.uncertainty_ns, mark));
         }

@@ -21,6 +21,9 @@ assert.ok(stagemark, "usage: node run.mjs STAGEMARK [--run FOLDER]... [--screens
 const named = (option) => rest.flatMap((word, index) => (word === option ? [rest[index + 1]] : []));
 const screenshots = named("--screenshots")[0];
 const scratch = fs.mkdtempSync(path.join(os.tmpdir(), "stagemark-browser-"));
+// Whatever comes of it.
+process.on("exit", () => fs.rmSync(scratch, { recursive: true, force: true }));
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
 
 // ---- runs ----
 const fixture = (name) => path.join(root, "fixtures/runs", name);
@@ -487,5 +490,4 @@ await test("launches side by side", async () => {
 });
 
 await browser.close();
-fs.rmSync(scratch, { recursive: true });
 console.log(`all passed: ${checks} checks`);

@@ -1,14 +1,15 @@
 #!/bin/bash
 # Installs what the real-loader tests launch into ROOT: a virtual environment each for torch (with the libraries that load
-# into it), vLLM, ONNX Runtime, mistral.rs and Triton Inference Server, and llama.cpp's server and command line in
-# ROOT/llama/bin.
-# Usage: tests/real/install.sh ROOT [torch|vllm|llama|onnxruntime|mistralrs|triton]...     (all of them if none is named)
+# into it), vLLM, ONNX Runtime, mistral.rs and Triton Inference Server, llama.cpp's server and command line in
+# ROOT/llama/bin, and two of candle's examples in ROOT/candle/bin.
+# Usage: tests/real/install.sh ROOT [torch|vllm|llama|onnxruntime|mistralrs|triton|candle]...     (all of them if none is named)
 # A part that is there is left as it is unless what it is made of changed. Needs python3 (3.11 to 3.13; triton 3.11 or 3.12)
-# and network; torch and vllm cc and binutils besides, llama a C++ compiler and some minutes, triton Python's shared library.
+# and network; torch and vllm cc and binutils besides, llama a C++ compiler and some minutes, triton Python's shared library,
+# candle cargo.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=${1:?usage: install.sh ROOT [torch|vllm|llama|onnxruntime|mistralrs|triton]...}
+root=${1:?usage: install.sh ROOT [torch|vllm|llama|onnxruntime|mistralrs|triton|candle]...}
 shift
 mkdir -p "$root"
 root=$(cd "$root" && pwd)
@@ -130,17 +131,43 @@ install_triton() {
     fi
 }
 
-# What a part is made of: another text here, other pins or another python3 make it anew.
-made_of() {
-    cat "$here/requirements/$1.txt" "$here/cuda_stubs.py"
-    declare -f environment stubs "install_$1"
-    python3 --version
+# From the sources of the examples that candle publishes beside its library; cargo holds them to the digest in Cargo.lock.
+install_candle() {
+    local work=$root/candle/build examples
+    mkdir -p "$root/candle"
+    cp -R "$here/loaders/candle" "$work"
+    examples=$(cargo metadata --locked --format-version 1 --filter-platform "$(rustc -vV | sed -n 's/^host: //p')" \
+        --manifest-path "$work/Cargo.toml" | python3 -c '
+import json, os, sys
+[of_it] = [package for package in json.load(sys.stdin)["packages"] if package["name"] == "candle-examples"]
+print(os.path.dirname(of_it["manifest_path"]))')
+    # The compiler itself: in front of it a chooser of toolchains would heed the files of one that some libraries bring along.
+    RUSTC=$(rustc --print sysroot)/bin/rustc CANDLE_EXAMPLES=$examples CARGO_TARGET_DIR=$work/made \
+        cargo build --quiet --release --locked --manifest-path "$work/Cargo.toml"
+    install -D --target-directory "$root/candle/bin" "$work/made/release/mistral" "$work/made/release/quantized"
+    rm -rf "$work"
+    echo "candle $(basename "$examples")"
 }
 
-[ "$#" != 0 ] || set -- torch vllm llama onnxruntime mistralrs triton
+# What a part is made of: another text here, other pins or another python3 make it anew.
+made_of() {
+    case $1 in
+        candle)
+            (cd "$here/loaders/candle" && find . -type f | LC_ALL=C sort | xargs -d '\n' sha256sum)
+            declare -f install_candle
+            ;;
+        *)
+            cat "$here/requirements/$1.txt" "$here/cuda_stubs.py"
+            declare -f environment stubs "install_$1"
+            python3 --version
+            ;;
+    esac
+}
+
+[ "$#" != 0 ] || set -- torch vllm llama onnxruntime mistralrs triton candle
 for part in "$@"; do
     case $part in
-        torch | vllm | llama | onnxruntime | mistralrs | triton) ;;
+        torch | vllm | llama | onnxruntime | mistralrs | triton | candle) ;;
         *)
             echo "real loaders: no part is called $part" >&2
             exit 2

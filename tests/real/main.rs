@@ -1,5 +1,6 @@
 //! Loaders that nobody here wrote, under the profiler: torch, safetensors, transformers, torch.distributed.checkpoint,
-//! fastsafetensors, Run:ai Model Streamer, ONNX Runtime, mistral.rs, Triton, vLLM and llama.cpp, loading real model files.
+//! fastsafetensors, Run:ai Model Streamer, ONNX Runtime, mistral.rs, candle, Triton, vLLM and llama.cpp, loading real model
+//! files.
 //!
 //! Ignored in plain `cargo test`, because they need packages. To run them:
 //!
@@ -13,6 +14,7 @@
 //! how long it took. None waits without an end, and what it launched is gone when it is over.
 #![allow(clippy::unwrap_used)]
 
+mod candle;
 mod dcp;
 #[path = "../suite/folder.rs"]
 #[allow(dead_code)]

@@ -112,6 +112,7 @@ fn at_shared_events_it_is_judged_and_the_lead_of_the_lazy_one_shrinks() {
     for file in ["compare.csv", "compare.svg", "compare.html"] {
         assert!(place.out().join(file).is_file(), "{file}");
     }
+    assert_eq!(std::fs::read(place.out().join("compare.json")).unwrap(), output.stdout);
     // The same again from the folder alone.
     let again = finish(stagemark().arg("compare").arg(place.out()).args(["--json", "--identity", "full"]).args(vary));
     assert_eq!(text(&again.stdout), text(&output.stdout));
@@ -172,6 +173,42 @@ fn what_belongs_to_a_series_is_run_around_its_runs() {
     command.args(["--out", "other", "--setup", "exit 5", "--cleanup", "echo again >> log"]);
     let output = finish(&mut command);
     assert_eq!(output.status.code(), Some(2), "--out twice is wrong usage");
+}
+
+/// Every run is watched as was asked, by the options of `stagemark run`; what is wrong with them is told before the first.
+#[test]
+fn the_runs_are_watched_as_was_asked() {
+    let folder = folder();
+    let mut command = shells(folder.path(), ["echo done", "echo done"]);
+    command.args(["--runs", "1", "--no-output-log", "--interval", "5ms", "--repeat-response", "2", "--vary", "env"]);
+    // A variable of each arm's own.
+    command.args(["--header-env", "STAGEMARK_TEST_KEY", "--env", "A:STAGEMARK_TEST_KEY=a"]);
+    command.args(["--env", "B:STAGEMARK_TEST_KEY=b", "--same-output", "stdout"]);
+    let output = finish(&mut command);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("output stdout: the same in 2 runs"), "{}", text(&output.stdout));
+    for run in ["01-A", "02-B"] {
+        let run = folder.path().join("series/runs").join(run);
+        assert_eq!(json(&run.join("run.json"))["interval_ns"], 5_000_000);
+        assert!(!run.join("output.log").exists());
+    }
+    for (wrong, words) in [
+        (["--workload", "none"], "--workload none: No such file"),
+        (["--header-env", "STAGEMARK_TEST_UNSET"], "`STAGEMARK_TEST_UNSET` is not set"),
+        (["--stage", "x=log:("], "unclosed group"),
+        (["--stages", "generik"], "did you mean `generic`?"),
+        (["--stages", "generic"], "--until done2: the stage file `generic` has no such stage"),
+        (["--interval", "0ms"], "the shortest tick is 1ms"),
+    ] {
+        let until = if wrong[1] == "generic" { "done2" } else { "done" };
+        let mut command = stagemark();
+        command.args(["ab", "--out", "other", "--arm", "A=touch started", "--arm", "B=true", "--until", until]);
+        let output = finish(command.args(wrong).current_dir(folder.path()));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {said}");
+        assert!(said.contains(words), "{wrong:?}: {said}");
+    }
+    assert!(!folder.path().join("other").exists() && !folder.path().join("started").exists());
 }
 
 #[test]

@@ -574,6 +574,56 @@ fn the_same_folders_give_the_same_bytes_and_files() {
     let (one, other) = (made("one"), made("other"));
     assert_eq!(one, other);
     assert!(one[3].starts_with(b"\x89PNG"));
+    // A refusal in the same folder leaves no figure of the comparison before it; what is somebody else's stays.
+    std::fs::write(scratch.path().join("one/notes.txt"), "mine").unwrap();
+    let mut command = stagemark();
+    command.current_dir(runs()).args(["compare", "at-mapping", "after-placement", "--json", "--out"]);
+    let output = finish(command.arg(scratch.path().join("one")));
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let names = |name: &str| {
+        let entries = std::fs::read_dir(scratch.path().join(name)).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("one"), ["compare.html", "compare.json", "notes.txt"]);
+    assert_eq!(std::fs::read(scratch.path().join("one/compare.json")).unwrap(), output.stdout);
+    // And the other way round.
+    made("one");
+    assert_eq!(names("one").len(), 6);
+}
+
+/// Hundreds of stages, as a loader that notifies in a loop marks them, or somebody who forges: each is looked for by its
+/// name, and people are told of the last.
+#[test]
+fn hundreds_of_stages_are_compared_and_the_last_are_told() {
+    let with = || {
+        let mut run = run("mmap");
+        let at = run.events.iter().find_map(|event| match &event.what {
+            What::Mark(mark) if mark.stage == "module_populated" => Some((event.clone(), mark.clone())),
+            _ => None,
+        });
+        let (event, mark) = at.unwrap();
+        for number in 0..600 {
+            let mark = stagemark::event::Mark { stage: format!("step_{number:04}"), ..mark.clone() };
+            run.events.push(stagemark::event::Event { what: What::Mark(mark), ..event.clone() });
+        }
+        run
+    };
+    let arms = arms(vec![with(), with()]);
+    let comparison = compared_as(&arms, &Options::default());
+    assert_eq!(comparison.stages.len(), 603);
+    let page = page(&arms, &comparison);
+    assert!(page.contains("\n562 earlier stages are in compare.csv and JSON alone.\n"), "{page}");
+    assert!(page.contains("step_0599") && !page.contains("step_0400"), "{page}");
+    let svg = compared::svg(&arms, &comparison).unwrap();
+    let html = stagemark::report::html::compared::page(&arms, &comparison, None, &svg);
+    assert!(html.len() < 4 << 20, "{}", html.len());
+    assert!(html.contains("562 earlier stages are in compare.csv"));
+    assert_eq!(csv_of(&comparison).lines().filter(|row| row.contains(",t_ns,")).count(), 1206);
+    // Where the one never comes to the end of the other.
+    let told = unwrapped(&terminal::refusal(&refused(&arms, &at("step_9999"))));
+    assert!(told.contains("B reached 603 stages, the last of them step_0561 (0.520 s), "), "{told}");
 }
 
 /// `stagemark compare` in the folder of the constructed runs: status, standard output, standard error.

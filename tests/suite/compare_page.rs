@@ -98,7 +98,9 @@ fn a_refusal_has_no_figures_and_leaves_no_others() {
     };
     let (status, page) = ask(["at-mapping", "after-placement"]);
     assert_eq!(status, Some(3));
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
+    // It, and the JSON that says the same.
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 2);
+    assert!(scratch.path().join("compare.json").is_file());
     assert!(page.contains("A ends at mapping_available, B ends at gpu_placed: different finish lines"), "{page}");
     assert!(page.contains("<td>mapping_available, module_populated, gpu_placed</td>"), "{page}");
     let body = own_part(&page);

@@ -425,7 +425,7 @@ fn a_bad_stage_file_is_a_no_with_its_line_and_what_was_expected() {
     let path = folder.path().join("mine.toml");
     let check = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        let output = finish(stagemark().args(["stages", "check"]).arg(&path));
+        let output = finish(stagemark().args(["stages", "check"]).arg(&path).current_dir(folder.path()));
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
     let (status, said) = check("name = 'mine'\n[[stage]]\nname = 'a'\nwen = { log = 'x' }\n");
@@ -435,6 +435,14 @@ fn a_bad_stage_file_is_a_no_with_its_line_and_what_was_expected() {
     assert!(status == Some(1) && said.contains("mine.toml:4:20: `mapping`: expected \"any\" or \"all\""), "{said}");
     let (status, said) = check("name = 'mine'\n[[stage]]\nname = 'a'\nwhen = { log = 'x' }\n");
     assert!(status == Some(0) && said.contains("by a line matching /x/"), "{said}");
+    let (status, said) = check(
+        "name = 'mine'\nvars = { v = { flag = '-v', default = 'mine' } }\n[[stage]]\nname = 'a'\n\
+         when = { http = { url = 'http://h/', body_file = '{v}.toml', ca = '{v}.pem' } }\n",
+    );
+    assert_eq!(status, Some(0), "{said}");
+    let depends = |key| format!("`{key}` of `a` depends on the launch; by the defaults it is mine.");
+    assert!(said.contains(&(depends("body_file") + "toml, which is there\n")), "{said}");
+    assert!(said.contains(&(depends("ca") + "pem: No such file or directory")), "{said}");
     let (status, _, error) = asked(&["check", "no-such-file"]);
     assert!(status == Some(2) && error.contains("no-such-file: neither a stage file nor the name of one"), "{error}");
     assert_eq!(asked(&[]).0, Some(2));

@@ -1,9 +1,11 @@
 //! `stagemark report --format`, `findings` and `columns`: that what other programs read is what it claims to be.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use stagemark::clock::At;
 use stagemark::metric;
 use stagemark::report::format::{self, Format};
 use stagemark::report::{columns, markdown};
@@ -45,6 +47,7 @@ fn a_trace_is_one_that_opens() {
         let trace: Value = serde_json::from_str(&made(name, Format::Perfetto)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let mut last = 0.0;
+        let mut open: BTreeMap<(i64, i64), Vec<&Value>> = BTreeMap::new();
         for event in events {
             let phase = event["ph"].as_str().unwrap();
             assert!(event["name"].as_str().is_some_and(|name| !name.is_empty()), "{name}: {event}");
@@ -59,11 +62,21 @@ fn a_trace_is_one_that_opens() {
             last = ts;
             match phase {
                 "C" => assert!(!args.is_empty() && args.values().all(Value::is_number), "{name}: {event}"),
-                "X" => assert!(event["dur"].as_f64().is_some_and(|dur| dur >= 0.0), "{name}: {event}"),
-                "i" => assert_eq!(event["s"], "g", "{name}: {event}"),
+                // One at a time in a track, and each has an end.
+                "B" => {
+                    let open = open.entry(track(event)).or_default();
+                    assert!(open.is_empty(), "{name}: {event} in {open:?}");
+                    open.push(event);
+                }
+                "E" => {
+                    let begun = open.entry(track(event)).or_default().pop().unwrap();
+                    assert_eq!((&begun["name"], &begun["cat"]), (&event["name"], &event["cat"]), "{name}");
+                }
+                "i" => assert_eq!(event["s"], "t", "{name}: {event}"),
                 other => panic!("{name}: phase {other}: {event}"),
             }
         }
+        assert!(open.values().all(Vec::is_empty), "{name}: {open:?}");
         let (_, table) = load(name);
         let instants: Vec<_> = events.iter().filter(|event| event["ph"] == "i").collect();
         assert_eq!(instants.len(), table.reached().count(), "{name}");
@@ -72,6 +85,48 @@ fn a_trace_is_one_that_opens() {
             assert!((instant["ts"].as_f64().unwrap() - at).abs() < 1e-3, "{name}: {instant}");
         }
     }
+}
+
+/// The process and the thread of an event.
+fn track(event: &Value) -> (i64, i64) {
+    (event["pid"].as_i64().unwrap(), event["tid"].as_i64().unwrap())
+}
+
+/// The Perfetto UI drops a slice that overlaps another of its track.
+#[test]
+fn spans_that_overlap_have_tracks_of_their_own() {
+    let (run, mut table) = load("fifteen-stages");
+    let ends: Vec<At> = table.reached().filter_map(|row| row.at()).collect();
+    // Each span begins before the last two ended.
+    for (row, number) in table.rows.iter_mut().zip(0usize..).filter(|(row, _)| row.at().is_some()) {
+        row.outcome.begin = Some(number.checked_sub(2).map_or(At(0), |before| At(ends[before].0 - 1)));
+    }
+    let trace: Value = serde_json::from_str(&stagemark::report::perfetto::text(&run, &table).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let mut tracks: BTreeMap<(i64, i64), Vec<(f64, f64)>> = BTreeMap::new();
+    for event in events.iter().filter(|event| event["ph"] == "B" || event["ph"] == "E") {
+        let at = event["ts"].as_f64().unwrap();
+        let slices = tracks.entry(track(event)).or_default();
+        match event["ph"] == "B" {
+            true => slices.push((at, f64::NAN)),
+            false => slices.last_mut().unwrap().1 = at,
+        }
+    }
+    let tracks_of_spans: BTreeSet<i64> =
+        events.iter().filter(|event| event["cat"] == "span").map(|event| track(event).1).collect();
+    for (of, slices) in &tracks {
+        assert!(slices.iter().all(|(begin, end)| begin <= end), "{of:?}: {slices:?}");
+        assert!(slices.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{of:?}: {slices:?}");
+        let named = events.iter().any(|event| event["name"] == "thread_name" && track(event) == *of);
+        assert!(named || of.0 == of.1, "{of:?} has a name, or is a process's");
+    }
+    let spans: Vec<(f64, f64)> =
+        tracks.iter().filter(|((_, tid), _)| tracks_of_spans.contains(tid)).flat_map(|(_, of)| of.clone()).collect();
+    assert_eq!(spans.len(), ends.len());
+    // No more tracks than spans at one time.
+    let open = |at: f64| spans.iter().filter(|(begin, end)| *begin <= at && at < *end).count();
+    let most = spans.iter().map(|(begin, _)| open(*begin)).max().unwrap();
+    assert!(most >= 3 && tracks_of_spans.len() == most, "{most}: {tracks_of_spans:?}");
 }
 
 #[test]

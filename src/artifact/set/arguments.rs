@@ -77,6 +77,13 @@ pub fn revision(argv: &[OsString]) -> Option<&OsStr> {
     })
 }
 
+/// The members of an argument that is a list with commas, as candle's `--weight-files a,b`; none of any other.
+pub fn listed(value: &OsStr) -> impl Iterator<Item = &OsStr> {
+    let bytes = value.as_bytes();
+    let is_list = bytes.contains(&b',');
+    bytes.split(|&byte| byte == b',').filter(move |part| is_list && !part.is_empty()).map(OsStr::from_bytes)
+}
+
 /// Whether a file is a program's text, which is never a model.
 pub fn is_script(path: &Path) -> bool {
     has_extension(path, &["py", "sh", "bash", "rb", "pl", "js", "lua", "so"])

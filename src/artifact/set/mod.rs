@@ -209,7 +209,8 @@ impl Search {
     ) {
         let revision = arguments::revision(argv);
         for Argument { value, names_model } in arguments::candidates(argv) {
-            let path = directory.map_or_else(|| PathBuf::from(value), |directory| directory.join(value));
+            let at = |value: &OsStr| directory.map_or_else(|| PathBuf::from(value), |directory| directory.join(value));
+            let path = at(value);
             // A relative path of an unknown place is not looked up; it may still be an id.
             match std::fs::metadata(&path) {
                 Ok(metadata) if metadata.is_dir() && path.is_absolute() => {
@@ -219,8 +220,14 @@ impl Search {
                     }
                 }
                 Ok(metadata) if metadata.is_file() && path.is_absolute() => self.named_file(&path),
-                // Not there under this name; perhaps it is an id.
+                // Not there under this name; perhaps it is several, or an id.
                 _ => {
+                    let several = arguments::listed(value).map(at);
+                    let several: Vec<PathBuf> = several.filter(|path| path.is_absolute() && path.is_file()).collect();
+                    several.iter().for_each(|path| self.named_file(path));
+                    if !several.is_empty() {
+                        continue;
+                    }
                     if let Some(id) = names_model.then(|| hub::Id::parse(value)).flatten() {
                         self.hub(&id, revision, environment, directory.unwrap_or(Path::new("/")));
                     } else if names_model && has_model_name(value) && path.is_absolute() {

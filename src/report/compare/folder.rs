@@ -50,20 +50,37 @@ pub fn prepare(out: &Path) -> anyhow::Result<()> {
     run::prepare_folder(out).with_context(|| format!("--out {shown}"))
 }
 
-/// Writes the files of a comparison, each whole or not at all. `series`: what one adds.
-pub fn write(arms: &[Arm], comparison: &Comparison, series: Option<&Paired>, out: &Path) -> anyhow::Result<()> {
+/// What stands beside a comparison or a refusal in its files: what a series adds for people, and all of it as JSON.
+pub struct Beside<'a> {
+    pub series: Option<&'a Paired>,
+    pub json: &'a str,
+}
+
+/// Writes the files of a comparison, each whole or not at all.
+pub fn write(arms: &[Arm], comparison: &Comparison, beside: &Beside, out: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     csv::write(comparison, &mut rows)?;
     let (svg, png) = plot::compared::svg_and_png(arms, comparison)?;
-    let json = json_text(arms, comparison).into_bytes();
-    let html = compared::page(arms, comparison, series, &svg).into_bytes();
+    let json = beside.json.as_bytes().to_vec();
+    let html = compared::page(arms, comparison, beside.series, &svg).into_bytes();
     let files = [(CSV, rows), (JSON, json), (SVG, svg.into_bytes()), (PNG, png), (HTML, html)];
     files.into_iter().try_for_each(|(name, bytes)| replace(&out.join(name), &bytes))
 }
 
-/// Writes the page of a refusal, which stands in the place of one with figures.
-pub fn write_refusal(arms: &[Arm], refused: &Refused, series: Option<&Paired>, out: &Path) -> anyhow::Result<()> {
-    replace(&out.join(HTML), compared::refusal(arms, refused, series).as_bytes())
+/// Writes a refusal in the place of a comparison: the page and the JSON. The figures of an earlier one are taken away, as a
+/// new comparison would have replaced them: nobody is to take them for this one's.
+pub fn write_refusal(arms: &[Arm], refused: &Refused, beside: &Beside, out: &Path) -> anyhow::Result<()> {
+    for name in [CSV, SVG, PNG] {
+        let path = out.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{}: cannot be taken away", text_of(&path)));
+            }
+            _ => {}
+        }
+    }
+    replace(&out.join(JSON), beside.json.as_bytes())?;
+    replace(&out.join(HTML), compared::refusal(arms, refused, beside.series).as_bytes())
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@
 use super::words;
 use crate::account::host::Part;
 use crate::compare::likeness::{Field, State, Verdict};
-use crate::compare::{Arm, Cell, Comparison, Figure, Likeness, Quantity, Refusal, Stage, Subject};
+use crate::compare::{Arm, Cell, Comparison, Figure, Likeness, MOST_TOLD, Quantity, Refusal, Stage, Subject};
 use crate::event::{text_of, word_of};
 use crate::metric::Metric;
 use crate::report::terminal::{ABSENT, Page, WIDTH};
@@ -42,7 +42,7 @@ pub fn text(arms: &[Arm], comparison: &Comparison) -> String {
     let mut page = Page::default();
     who(&mut page, arms);
     event(&mut page, comparison);
-    if let Some((end, before)) = comparison.stages.split_last() {
+    if let Some((end, before, _)) = comparison.told_stages() {
         stage(&mut page, comparison, end);
         before.iter().for_each(|earlier| stage(&mut page, comparison, earlier));
     }
@@ -225,10 +225,15 @@ fn below(page: &mut Page, comparison: &Comparison, figure: &Figure, cells: &[Str
     }
 }
 
+/// The stages that are shown, the last first.
+fn told(comparison: &Comparison) -> impl Iterator<Item = &Stage> {
+    comparison.told_stages().into_iter().flat_map(|(end, before, _)| std::iter::once(end).chain(before.iter().rev()))
+}
+
 /// Why cells are absent. `shown`: the figures of a stage that the reader sees.
 pub(in crate::report) fn absences(page: &mut Page, comparison: &Comparison, shown: fn(&Stage) -> Vec<&Figure>) {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-    for figure in comparison.stages.iter().rev().flat_map(shown) {
+    for figure in told(comparison).flat_map(shown) {
         for (arm, cells) in figure.cells.iter().enumerate() {
             let arm = comparison.arms.get(arm).map(|(name, _)| plain(name)).unwrap_or_default();
             for why in cells.iter().filter_map(|cell: &Cell| cell.as_ref().err()) {
@@ -249,13 +254,19 @@ pub(in crate::report) fn absences(page: &mut Page, comparison: &Comparison, show
 
 /// What is not compared, and what a reader may not take from the figures.
 pub(in crate::report) fn limits(page: &mut Page, comparison: &Comparison, shown: fn(&Stage) -> Vec<&Figure>) {
-    for out in &comparison.left_out {
+    for out in comparison.left_out.iter().take(MOST_TOLD) {
         page.line(&format!("{} is not compared: {}.", plain(&out.stage), plain(&out.why)));
     }
-    let samples =
-        comparison.stages.iter().flat_map(shown).any(|figure| {
-            (1..comparison.arms.len()).any(|arm| figure.judged(arm).told == crate::compare::Told::Samples)
-        });
+    let (others, earlier) = (comparison.left_out.len().saturating_sub(MOST_TOLD), comparison.told_stages());
+    if others > 0 {
+        page.line(&format!("{others} more are not compared; JSON says why of each."));
+    }
+    if let Some((_, _, earlier @ 1..)) = earlier {
+        page.line(&format!("{earlier} earlier stages are in compare.csv and JSON alone."));
+    }
+    let samples = told(comparison)
+        .flat_map(shown)
+        .any(|figure| (1..comparison.arms.len()).any(|arm| figure.judged(arm).told == crate::compare::Told::Samples));
     if samples {
         page.line("samples: the largest samples stand so; the peaks themselves have no upper bound.");
     }

@@ -168,8 +168,9 @@ fn ratios(rows: &[&StageRow]) -> Vec<Vec<Cell>> {
 }
 
 fn after(table: &StageTable, rows: &[&StageRow]) -> Vec<Vec<Cell>> {
+    let stop = table.stopping_row();
     AFTER
         .into_iter()
-        .filter_map(|metric| line(metric.name(), rows, |index| signed(metric, table.after(rows[index], metric))))
+        .filter_map(|metric| line(metric.name(), rows, |index| signed(metric, rows[index].rise_to(stop, metric))))
         .collect()
 }

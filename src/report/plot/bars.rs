@@ -14,7 +14,7 @@ const PALE: Colour = Colour(0x56b4e9, 1.0);
 const BARS: i32 = 520;
 
 /// The room for the figure behind the longest bar.
-const FIGURE: i32 = 260;
+const FIGURE: i32 = 320;
 
 /// The most blocks; what is beyond is told of in the footnote.
 const MOST: usize = 4;
@@ -91,7 +91,7 @@ fn draw(scene: &mut Scene, block: &Block, top: i32, pitch: i32) -> i32 {
         scene.rect((BARS, upper), (x(length.median), lower), fill);
         let (middle, from) = ((upper + lower) / 2, x(length.min));
         scene.rect((from, middle - 1), (x(length.max).max(from + 2), middle + 2), Palette::INK);
-        let figure = font::fit(&bar.figure, em, FIGURE + EDGE);
+        let figure = font::fit(&bar.figure, em, FIGURE - 14);
         scene.text((x(length.max) + 14, base(row)), Side::Left, em, Palette::INK, figure);
     }
     top + (block.bars.len() as i32 + 2) * pitch

@@ -12,7 +12,7 @@ use super::series::{self, Stretch};
 use super::{EDGE, LEFT, MANY, RIGHT, both, font, mark_labels};
 use crate::account::{StageRow, reason_of_absence};
 use crate::clock::At;
-use crate::compare::event::row;
+use crate::compare::event::Named;
 use crate::compare::{Arm, Comparison, Party, parties};
 use crate::metric::{Metric, Values};
 use crate::report::text::{elide, plain};
@@ -137,7 +137,7 @@ fn compose(arms: &[Arm], comparison: &Comparison) -> Scene {
 /// Every run that reached the stopping event, up to it.
 fn drawn<'a>(arms: &'a [Arm], comparison: &Comparison) -> Vec<Drawn<'a>> {
     let of = |party: Party<'a>| {
-        let end = row(&party, &comparison.event.stage)?;
+        let end = Named::of(party).row(&comparison.event.stage)?;
         let until = end.at().max(end.sampled)?;
         let samples = &party.run.samples;
         // A file may hold samples out of order.
@@ -174,7 +174,8 @@ fn labelled(drawn: &[Drawn], comparison: &Comparison, axis: &TimeAxis) -> Vec<ma
 
 fn marks_of<'c>(run: &Drawn, comparison: &'c Comparison) -> Vec<(i64, &'c String)> {
     let stages = comparison.stages.iter().map(|stage| &stage.name);
-    let at = |stage: &String| row(&run.party, stage).and_then(StageRow::at).map(in_range);
+    let named = Named::of(run.party);
+    let at = |stage: &String| named.row(stage).and_then(StageRow::at).map(in_range);
     stages.filter_map(|stage| Some((at(stage)?, stage))).collect()
 }
 

@@ -76,6 +76,11 @@ type Places = Vec<(i32, usize)>;
 /// The arrangement with the fewest rows; of those, the one with most labels to the right of their lines.
 fn beside(marks: &[Mark], widths: &[i32], left: i32, right: i32) -> Option<(Places, usize)> {
     let count = marks.len();
+    // More text than the rows have room for fits in no arrangement: there is no need to try.
+    let needed: i64 = widths.iter().map(|width| i64::from(*width + APART)).sum();
+    if needed > ROWS as i64 * i64::from(right - left + APART) {
+        return None;
+    }
     let choices: u32 = if count <= TRIED { 1 << count } else { 1 };
     // Rows, labels to the left, places.
     let mut best: Option<((usize, u32), Places)> = None;

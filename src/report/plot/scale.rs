@@ -25,8 +25,8 @@ impl TimeAxis {
             span if span < 2e3 => (1.0, "ns"),
             span if span < 2e6 => (1e3, "µs"),
             span if span < 1e9 => (1e6, "ms"),
-            span if span < 600e9 => (1e9, "s"),
-            span if span < 3.0 * 3600e9 => (60e9, "min"),
+            // As the tables have it, also where it is a matter of minutes.
+            span if span < 3.0 * 3600e9 => (1e9, "s"),
             _ => (3600e9, "h"),
         }
     }
@@ -167,6 +167,9 @@ mod tests {
         assert_eq!(axis.ticks()[1], (500_000_000, "0.5 s".to_owned()));
         assert_eq!(axis.label(1_342_499_999), "1.342 s");
         assert_eq!((axis.x(0), axis.x(1_600_000_000), axis.x(3_200_000_000), axis.x(i64::MAX)), (100, 600, 1100, 1100));
+        // Twenty minutes are seconds, as in every table.
+        let axis = TimeAxis { from: 0, to: 1_184_000_000_000, left: 0, right: 2000 };
+        assert_eq!((axis.label(67_000_000_000), axis.ticks()[1].1.as_str()), ("67.0 s".to_owned(), "200 s"));
         let ticks = TimeAxis { from: -10_000_000, to: 90_000_000, left: 0, right: 10 }.ticks();
         assert_eq!(ticks[0], (-10_000_000, "-10 ms".to_owned()));
     }

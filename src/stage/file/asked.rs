@@ -14,7 +14,7 @@ use crate::event::text_of;
 use crate::host::mask::is_secret_name;
 use crate::stage::amount;
 use crate::stage::asked::{
-    Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix, Values, Work, at_home,
+    Body, CONNECT_TIMEOUT_NS, FileIs, Http, POLL_NS, Tcp, Template, Unix, Values, Work, at_home, lacking,
 };
 use crate::stage::condition::{Condition, Count, FirstOutput, Growth, Pattern, Plateau, Quiet, Share};
 
@@ -359,12 +359,8 @@ impl Reader<'_> {
         if self.files == Files::Leave || !template.names().is_empty() {
             return Ok(template);
         }
-        let wrong = match std::fs::metadata(at_home(template.as_str())) {
-            Ok(metadata) if metadata.is_file() => return Ok(template),
-            Ok(_) => "no regular file".to_string(),
-            Err(error) => error.to_string(),
-        };
-        Err(self.error(value.span(), format!("`{what}`: {}: {wrong}", text_of(template.as_str()))))
+        let Some(lack) = lacking(&at_home(template.as_str())) else { return Ok(template) };
+        Err(self.error(value.span(), format!("`{what}`: {}: {lack}", text_of(template.as_str()))))
     }
 
     fn header_name(&self, name: &str, span: Range<usize>) -> Result<String, StageError> {

@@ -259,6 +259,24 @@ fn only_models_of_a_command_line_are_artifacts() {
 }
 
 #[test]
+fn several_files_may_stand_in_one_argument() {
+    let folder = TempDir::new().unwrap();
+    for name in ["a.safetensors", "b.safetensors", "c,d.safetensors"] {
+        model(folder.path().join(name));
+    }
+    let of = |argument: &str| {
+        let resolution = launched(&["mistral", argument], folder.path());
+        assert_quiet(&resolution);
+        names(&resolution)
+    };
+    let absolute = folder.path().join("b.safetensors");
+    assert_eq!(of(&format!("a.safetensors,{}", absolute.display())), ["a.safetensors", "b.safetensors"]);
+    assert_eq!(of("--weights=,a.safetensors,nothing.safetensors,"), ["a.safetensors"]);
+    assert_eq!(of("c,d.safetensors"), ["c,d.safetensors"], "a file of this name goes before");
+    assert_eq!(of("c,e.safetensors"), [""; 0]);
+}
+
+#[test]
 fn declared_files_silence_the_command_line() {
     let folder = TempDir::new().unwrap();
     let path = model(folder.path().join("a.safetensors"));

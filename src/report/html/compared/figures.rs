@@ -49,7 +49,7 @@ fn of(comparison: &Comparison, shown: fn(&Stage) -> Vec<&Figure>) -> Html {
         }
     }
     let mut table = Table::new(Some("wide compared"), head);
-    if let Some((end, before)) = comparison.stages.split_last() {
+    if let Some((end, before, _)) = comparison.told_stages() {
         table.group(title(end, true), rows(comparison, shown(end)));
         before.iter().for_each(|stage| table.group(title(stage, false), rows(comparison, shown(stage))));
     }

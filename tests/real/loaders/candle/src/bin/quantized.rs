@@ -1,0 +1,1 @@
+include!(concat!(env!("CANDLE_EXAMPLES"), "/examples/quantized/main.rs"));
