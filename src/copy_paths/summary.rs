@@ -1,6 +1,6 @@
 //! Raw repeats → one line a way: medians, the envelope of the extremes, ratios to the heap on the same place. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::destination::Kind;
 use super::rank::Pass;
@@ -168,9 +168,10 @@ impl Group {
 /// The groups of a place, in the order in which they were measured.
 pub fn groups(place: &Place) -> Vec<Group> {
     let mut together: Vec<Vec<&Series>> = Vec::new();
+    let mut met: BTreeMap<(Kind, u32), usize> = BTreeMap::new();
     for series in &place.series {
-        let of = |series: &Series| (series.destination, series.ranks);
-        match together.iter_mut().find(|group| of(group[0]) == of(series)) {
+        let at = *met.entry((series.destination, series.ranks)).or_insert(together.len());
+        match together.get_mut(at) {
             Some(group) => group.push(series),
             None => together.push(vec![series]),
         }

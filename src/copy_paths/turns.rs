@@ -9,6 +9,7 @@ use crate::units;
 /// How the ways of a group were taken by turns, over the finished repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
+    /// Ways that were measured in them.
     pub ways: usize,
     /// Ways that were the first of some repeat and the last of some other.
     pub both_ends: usize,
@@ -32,10 +33,12 @@ impl Turns {
             .into_values()
             .map(|mut places| {
                 places.sort();
-                places.into_iter().map(|(_, way)| way).collect()
+                // A record that names a way twice is no record of ours, and bounded all the same.
+                let mut met = BTreeSet::new();
+                places.into_iter().map(|(_, way)| way).filter(|way| met.insert(*way)).collect()
             })
             .collect();
-        let ways: Vec<Way> = whole().map(|series| series.way).collect();
+        let ways: BTreeSet<Way> = orders.iter().flatten().copied().collect();
         let ends =
             |end: fn(&[Way]) -> Option<&Way>| orders.iter().filter_map(|order| end(order)).collect::<BTreeSet<_>>();
         let (first, last) = (ends(<[Way]>::first), ends(<[Way]>::last));
@@ -109,5 +112,8 @@ mod tests {
         assert_eq!(said, Turns { ways: 16, both_ends: 0, lean: 4 });
         assert!(said.words().is_some_and(|words| words.contains("but for 4 repeats; 0 of 16")), "{said:?}");
         assert_eq!(turns(&ways[..1], 1, &[ways[..1].to_vec()]).words(), None);
+        assert_eq!(turns(&ways, 0, &[]), Turns::default(), "no repeat was finished");
+        let doubled: Vec<Way> = ways.iter().chain(&ways).copied().collect();
+        assert_eq!(turns(&doubled, 6, &orders), Turns { ways: 16, both_ends: 6, lean: 0 });
     }
 }

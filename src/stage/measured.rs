@@ -141,7 +141,7 @@ pub(super) struct Still {
     is_sparse: bool,
     /// Device memory before the launch took any: of its share none, of what is in use what the first look saw.
     first: Option<u64>,
-    /// Which of its figures is followed: one and the same, for the other one differs.
+    /// Which of its figures is followed: the share once it was known, since the other one differs.
     which: Option<usize>,
     /// When it was last known.
     seen: Option<At>,
@@ -165,7 +165,14 @@ impl Still {
                 (figure(quiet.faults, look.faults).zip(figure(quiet.reads, look.reads)), quiet.time_ns)
             }
             Condition::Device(plateau) => {
-                self.which = self.which.or_else(|| look.device.iter().position(Option::is_some));
+                // The share is what is meant, and may be known later: not each answer has the dear list of processes.
+                if self.which != Some(SHARE)
+                    && let Some(which) = look.device.iter().position(Option::is_some)
+                    && self.which != Some(which)
+                    && (self.which.is_none() || which == SHARE)
+                {
+                    *self = Still { which: Some(which), ..Still::default() };
+                }
                 let figure = self.which.and_then(|which| look.device[which]);
                 let apart = self.seen.map(|seen| look.t.0.saturating_sub(seen.0).unsigned_abs());
                 if let (None, false, Some(apart)) = (figure, look.over, apart)

@@ -738,4 +738,9 @@ fn a_slow_driver_is_waited_for_and_no_other_figure_taken() {
     assert_eq!(marked(&[30, 60, 90, 120], &[130, 160]), Some(20));
     assert_eq!(marked(&[30, 90, 400, 800], &[410, 1_300]), Some(20), "no more than a second apart");
     assert_eq!(marked(&[30, 90, 1_000, 1_100], &[1_200, 1_250]), None, "a driver that was silent");
+    // A first answer without the list of processes, when all had been taken already: what is in use rises no more.
+    let all: [(i64, &[(Metric, u64)]); 4] =
+        [(10 * MS, &only_used), (20 * MS, &then), (70 * MS, &then), (130 * MS, &then)];
+    let found = marks(&rematch(vec![one(when)], &[], &[], &samples(&all)));
+    assert_eq!(found.first().map(|(_, at, ..)| at / MS), Some(20), "the share counts from nothing");
 }

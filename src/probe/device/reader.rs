@@ -230,8 +230,13 @@ fn serve(shared: &Shared, place: &Place, asker: Option<Result<Asker, String>>) {
         }
     }
     let mut request = Request { closely: true, ..Request::default() };
+    let mut is_first = true;
     loop {
         let reading = drivers.read(&request);
+        // Who had memory before the exec says nothing of the launch: its first look has the lists, however dear.
+        if std::mem::take(&mut is_first) {
+            drivers.dear_at = None;
+        }
         let mut state = shared.lock();
         state.ready = Some(reading);
         if state.wanted.is_none() {
