@@ -171,7 +171,7 @@ impl ResidencyProbe {
     /// A closer look: goes on until every part is newer than the call, or `limit` is over. Trust is tried again.
     ///
     /// Where others had the processor in the meantime it goes on, until it has had `limit` itself, for up to
-    /// [`PATIENCE`] times as long.
+    /// three times as long.
     pub fn look(&mut self, limit: Duration) -> ResidencyReading {
         let (since, before) = (self.rotation.now(), cpu_ns());
         let (deadline, quarter) = (self.deadline(limit), self.deadline(limit / 4));
