@@ -152,11 +152,11 @@ mod tests {
     }
 
     fn texts(scene: &Scene) -> Vec<&str> {
-        let text = |shape| match shape {
-            &Shape::Text(ref text) => Some(text.text.as_str()),
+        let texts = scene.shapes.iter().filter_map(|shape| match shape {
+            Shape::Text(text) => Some(text.text.as_str()),
             _ => None,
-        };
-        scene.shapes.iter().filter_map(text).collect()
+        });
+        texts.collect()
     }
 
     #[test]
