@@ -230,6 +230,14 @@ impl<'a> Ground<'a> {
         self.used(&nothing, At(i64::MIN), to)
     }
 
+    /// The most file pages that the tree was seen to hold while it mapped payload, up to `to`: no more of the payload was
+    /// touched by its mappings at a time.
+    fn most_file_pages(&self, to: At) -> u64 {
+        let mapped = |sample: &&Sample| sample.values.get(Metric::MappedPayloadBytes).is_some_and(|mapped| mapped > 0);
+        let held = self.samples(At(i64::MIN), to).iter().filter(mapped);
+        held.filter_map(|sample| sample.values.get(Metric::RssFileBytes)).max().unwrap_or(0)
+    }
+
     /// From start to the end of the account.
     fn whole(&self) -> Place {
         Place { from: START.to_owned(), to: self.last().map_or_else(String::new, |row| row.outcome.stage.clone()) }

@@ -65,11 +65,16 @@ fn of(ground: &Ground) -> Option<Finding> {
     let before: u64 = artifacts.iter().map(|artifact| artifact.resident_at_start_bytes).sum::<Option<u64>>()?;
     let access = Access::of(payload, used, asked)?;
     let came = resident.saturating_sub(before);
+    // The growth is known from below: other files' pages may have gone in the meantime.
+    if access == Access::Neither && ground.most_file_pages(last.sampled?) >= share(payload, HALF).min(came.max(1)) {
+        return None;
+    }
     let much = share(payload, 90);
     let unseen = "io_uring, or a filesystem's daemon or another process that read for it";
     let title = match (from, access) {
         (DataFrom::PageCache, Access::Neither) => return None,
         (DataFrom::PageCache, access) => format!("The payload was served from the page cache, {}", access.words()),
+        (DataFrom::Storage | DataFrom::Mixed, Access::Neither) if came < share(payload, HALF) => return None,
         (DataFrom::Storage, Access::Neither) => {
             format!("The payload was read from storage, {}: {unseen}", access.words())
         }
