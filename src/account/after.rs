@@ -16,10 +16,16 @@ pub const AFTER: [Metric; 5] = [
 
 impl StageRow {
     /// How much a metric rose (or fell) from this mark to the stopping event, where there is one; absent where the mark is
-    /// later, and where one of the values is. Both ends are the samples beside the marks.
+    /// later, and where one of the values is; of resident payload also where files joined the set since. Both ends are the
+    /// samples beside the marks.
     pub fn rise_to(&self, stop: Option<&StageRow>, metric: Metric) -> Option<i64> {
         let stop = stop?;
         if self.at()? > stop.at()? || self.sampled? > stop.sampled? {
+            return None;
+        }
+        // What a file that joined the set since had in memory at this mark, nobody has seen.
+        let has_grown = self.values.get(Metric::PayloadBytes) != stop.values.get(Metric::PayloadBytes);
+        if metric == Metric::ResidentPayloadBytes && has_grown {
             return None;
         }
         let difference = i128::from(stop.values.get(metric)?) - i128::from(self.values.get(metric)?);
@@ -73,6 +79,12 @@ mod tests {
         assert_eq!(after(&table, 1, Metric::ResidentPayloadBytes), None);
         let faults: Vec<_> = (0..4).map(|index| after(&table, index, Metric::MinorFaults)).collect();
         assert_eq!(faults, [Some(8), Some(4), Some(0), None]);
+        // Its residency is not what came in.
+        table.rows[2].values.set(Metric::PayloadBytes, 100);
+        assert_eq!(after(&table, 0, Metric::ResidentPayloadBytes), None);
+        assert_eq!(after(&table, 0, Metric::MinorFaults), Some(8));
+        table.rows[0].values.set(Metric::PayloadBytes, 100);
+        assert_eq!(after(&table, 0, Metric::ResidentPayloadBytes), Some(-20));
         table.stopping_event = None;
         assert_eq!(after(&table, 0, Metric::MinorFaults), None);
     }

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::signal::Signal;
+use nix::unistd::{AccessFlags, faccessat};
 
 use crate::copy_paths::plan::Choice;
 use crate::copy_paths::record::Record;
@@ -59,7 +62,7 @@ pub struct CopyPathsArgs {
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub cuda_library: Option<PathBuf>,
     /// Copy the artifact to this folder for the time, and measure it there too; may be repeated
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(place))]
     pub on: Vec<PathBuf>,
     /// The most memory to hold at once, like `8 GiB` [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = amount::size)]
@@ -89,9 +92,7 @@ impl CopyPathsArgs {
     /// # Errors
     /// Nothing was measured, or nothing could be read.
     pub fn answer(self) -> anyhow::Result<Answer> {
-        if let Some(folder) = &self.out {
-            crate::run::prepare_folder(folder).with_context(|| format!("--out {}", text_of(folder)))?;
-        }
+        let _made = self.out.as_deref().map(Made::prepare).transpose()?;
         let out = self.out.as_deref();
         let (record, signal, ended) = match (self.from, self.artifact) {
             (Some(file), _) => (Record::load(&file)?, None, None),
@@ -135,6 +136,25 @@ impl CopyPathsArgs {
     }
 }
 
+/// The folders that were made for `--out`: those that nothing was written into are gone with this.
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn prepare(folder: &Path) -> anyhow::Result<Made> {
+        let missing = |path: &&Path| !path.as_os_str().is_empty() && path.symlink_metadata().is_err();
+        let made = Made(folder.ancestors().take_while(missing).map(Path::to_owned).collect());
+        crate::run::prepare_folder(folder).with_context(|| format!("--out {}", text_of(folder)))?;
+        Ok(made)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // The innermost first; one that has anything in it stays, and so do those around it.
+        let _ = self.0.iter().try_for_each(std::fs::remove_dir);
+    }
+}
+
 fn put(folder: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
     let path = folder.join(name);
     crate::run::replace(&path, bytes).with_context(|| text_of(&path))
@@ -152,6 +172,18 @@ fn write(record: &Record, folder: &Path) -> anyhow::Result<()> {
     report::csv::write(record, &mut rows)?;
     put(folder, "copy-paths.csv", &rows)?;
     put(folder, "copy-paths.png", &report::picture::png(record)?)
+}
+
+/// A folder that a copy can be made in: hours may pass before that is tried.
+fn place(folder: PathBuf) -> Result<PathBuf, String> {
+    let wanted = "a folder that is there, and that may be written into, is expected";
+    let metadata = std::fs::metadata(&folder).map_err(|error| format!("{wanted}: {error}"))?;
+    if !metadata.is_dir() {
+        return Err(format!("{wanted}: this is no folder"));
+    }
+    let may = AccessFlags::W_OK | AccessFlags::X_OK;
+    faccessat(AT_FDCWD, &folder, may, AtFlags::AT_EACCESS).map_err(|error| format!("{wanted}: {}", error.desc()))?;
+    Ok(folder)
 }
 
 fn choice(text: &str) -> Result<Choice, String> {

@@ -44,7 +44,9 @@ fn of(ground: &Ground, row: &StageRow, stop: &StageRow) -> Option<Finding> {
     let read = after(ReadBytes);
     let much = share(payload, MUCH);
     let faulted = |bytes: u64| faults >= (bytes / MOST_A_FAULT).max(2);
-    let mut figures = vec![at(row, PayloadBytes, payload), at(row, MappedPayloadBytes, mapped)];
+    // Files may have joined the set since the mark.
+    let of_payload = if row.values.get(PayloadBytes) == Some(payload) { row } else { stop };
+    let mut figures = vec![at(of_payload, PayloadBytes, payload), at(row, MappedPayloadBytes, mapped)];
     let after_figure = |metric: Metric, value| Figure {
         name: format!("after_{}", metric.name()),
         ..derived("", super::Quantity::of(metric, value), "from the mark's sample to the stopping event's")

@@ -40,6 +40,15 @@ pub fn fits_nothing(file: &StageFile, has_fitted: bool) -> Option<String> {
     Some(format!("no program of this launch fits the `argv` of the stage file `{name}` ({phrases}{more}){vars}"))
 }
 
+/// What to tell where `--then stop` was asked for and the command ended otherwise; `until` is the stopping event.
+pub fn never_stopped(until: Option<&str>) -> String {
+    let why = match until {
+        Some(stage) => format!("the stopping event, `{stage}`, did not come before the command's own end"),
+        None => "there was no stopping event".to_owned(),
+    };
+    format!("--then stop ended nothing: {why}; --until STAGE names another stage of the launch")
+}
+
 /// So many processes are named.
 const NAMED: usize = 4;
 

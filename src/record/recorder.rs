@@ -354,6 +354,10 @@ impl Recorder {
         if let Some(text) = place::fits_nothing(&self.meta.stages, self.matcher.has_fitted()) {
             self.happened(Mono::now(), Some(0), What::Warning { text });
         }
+        if self.then == Then::Stop && !self.stopped {
+            let text = place::never_stopped(self.meta.until.as_deref());
+            self.happened(Mono::now(), Some(0), What::Warning { text });
+        }
         if self.meta.artifacts.iter().all(|artifact| artifact.state == "declared") {
             let told = place::nothing_opened(self.argvs.iter().map(Vec::as_slice), !self.artifacts.is_empty());
             self.happened(Mono::now(), Some(0), What::Warning { text: told });

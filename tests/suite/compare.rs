@@ -299,8 +299,10 @@ fn each_difference_is_found_alone_and_may_be_declared() {
         let comparison = compared_as(&arms, &Options::default());
         assert_eq!(differences(&comparison), [format!("{fact} unexplained")]);
         assert_eq!(comparison.likeness.verdict(), Verdict::NotLikeForLike);
-        assert!(page(&arms, &comparison).contains("\nNOT LIKE FOR LIKE: 1 unexplained\n"));
         let subject = fact.split(':').next().unwrap();
+        let page = page(&arms, &comparison);
+        assert!(page.contains("\nNOT LIKE FOR LIKE: 1 unexplained\n"));
+        assert!(page.contains(&format!("\n  what was meant to differ is declared: --vary {subject}\n")), "{page}");
         for vary in [fact, subject] {
             let declared = compared_as(&arms, &varying(&[vary]));
             assert_eq!(differences(&declared), [format!("{fact} expected")]);

@@ -75,16 +75,58 @@ fn a_place_without_room_is_refused_before_anything_is_copied() {
     // All payload and one tensor: it does not fit into memory, whatever the place.
     let output = finish(stagemark().args(["copy-paths", &raw, "--on"]).arg(folder.path()));
     assert_eq!(output.status.code(), Some(3));
-    let missing = folder.path().join("nowhere");
-    let output = finish(
-        stagemark().args(["copy-paths", "--repeats", "1", "--regime", "heap", "--on"]).arg(&missing).arg(&model),
-    );
+    // A place that goes away meanwhile: what had been measured elsewhere by then is not lost.
+    let (place, out) = (folder.path().join("place"), folder.path().join("out"));
+    std::fs::create_dir(&place).unwrap();
+    let mut command = stagemark();
+    command.args(["copy-paths", "--repeats", "500", "--regime", "heap", "--on"]).arg(&place).arg("--out").arg(&out);
+    let mut child =
+        command.arg(&model).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("a repeat", || out.join("copy-paths.json").exists().then_some(()));
+    std::fs::remove_dir(&place).unwrap();
+    assert_eq!(ended(&mut child).code(), Some(3));
+    let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("nowhere"), "{said}");
-    // What had been measured elsewhere by then is not lost.
+    assert!(said.contains("--on ") && said.contains("place"), "{said}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("failed: --on ") && text.contains("\nheap "), "{text}");
+}
+
+/// Before the first place is measured, which may take hours.
+#[test]
+fn what_is_no_place_for_a_copy_is_wrong_usage() {
+    let folder = folder();
+    let model = model(&folder);
+    let out = folder.path().join("out");
+    for (wrong, why) in [(folder.path().join("nowhere"), "No such file"), (model.clone(), "this is no folder")] {
+        let mut command = stagemark();
+        command.arg("copy-paths").arg(&model).args(["--on"]).arg(folder.path()).arg("--on").arg(&wrong);
+        let output = finish(command.arg("--out").arg(&out));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+        assert!(said.contains("--on <DIR>") && said.contains("a folder that is there") && said.contains(why), "{said}");
+        assert!(!out.exists());
+    }
+}
+
+#[test]
+fn a_folder_that_was_made_and_that_nothing_came_into_is_taken_away() {
+    let folder = folder();
+    let model = model(&folder);
+    let before = folder.path().join("before");
+    std::fs::create_dir(&before).unwrap();
+    let measured = |out: &std::path::Path, options: &[&str]| {
+        let mut command = stagemark();
+        command.args(["copy-paths", "--repeats", "1", "--regime", "heap"]).args(options).arg("--out").arg(out);
+        finish(command.arg(&model)).status.code()
+    };
+    let inner = before.join("made/inner");
+    assert_eq!(measured(&inner, &["--max-memory", "1 MiB"]), Some(3));
+    assert!(before.is_dir() && !before.join("made").exists());
+    assert_eq!(measured(&before, &["--max-memory", "1 MiB"]), Some(3));
+    assert!(before.is_dir(), "it was there before");
+    assert_eq!(measured(&inner, &[]), Some(0));
+    assert!(inner.join("copy-paths.json").is_file());
 }
 
 /// A copy in memory takes memory, of the whole artifact whichever of its tensors are copied.
@@ -242,12 +284,10 @@ fn a_folder_that_cannot_be_written_is_told_before_anything_is_measured() {
     let model = model(&folder);
     let begun = model.with_file_name("begun");
     std::fs::write(&begun, "").unwrap();
-    let output =
-        finish(stagemark().args(["copy-paths", "--on", "/nowhere/at/all"]).arg(&model).arg("--out").arg(&begun));
+    let output = finish(stagemark().arg("copy-paths").arg(&model).arg("--out").arg(&begun));
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{said}");
-    // Of the two mistakes the one that is cheaper to find.
-    assert!(said.contains("--out") && !said.contains("--on"), "{said}");
+    assert!(said.contains("--out") && output.stdout.is_empty(), "{said}");
 }
 
 #[test]

@@ -378,6 +378,18 @@ fn one_off_stages_and_a_stopping_event_that_ends_the_command() {
     assert!(ready.reached());
     assert_eq!(ready.text("evidence"), "log");
     assert_eq!(run.json()["exit"]["stopped"], true);
+    assert!(!run.json()["warnings"].to_string().contains("--then stop"));
+}
+
+#[test]
+fn a_stop_that_had_nothing_to_stop_is_told_of() {
+    let bench = Bench::new(MIB);
+    let options = ["--stage", "ready=log:up", "--then", "stop"];
+    let (output, run) = bench.run(&options, &["sh", "-c", "echo up"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(run.stage("ready").reached());
+    let warnings = run.json()["warnings"].to_string();
+    assert!(warnings.contains("the stopping event, `exited`, did not come before the command's own end"), "{warnings}");
 }
 
 #[test]

@@ -29,7 +29,8 @@ pub fn text(record: &Record) -> String {
     page.blank();
     page.line(
         "total: until the slowest rank was done, the median of the repeats and their extremes; copy: of it, the \
-         copies alone; ÷ heap: the total in relation to that of heap on the same place, repeat by repeat. populated \
+         copies alone; ÷ heap: the median over repeats of way ÷ heap of the same repeat at the same place, and the \
+         extremes of that, so not the ratio of the medians shown. populated \
          private: the kernel fills a private writable mapping with copies of the pages, hence its faults.",
     );
     let warnings: Vec<String> = record.warnings.iter().map(|text| format!("warning: {}", plain(text))).collect();

@@ -8,6 +8,10 @@ use crate::report::plot::bars::{self, Bar, Block, Tint};
 use crate::report::text::plain;
 use crate::units;
 
+/// What a reader who divides the medians would stumble over.
+const NOTE: &str = "one scale for all blocks; of heap: the median over repeats of way ÷ heap of the same repeat, so not \
+                    the ratio of the medians shown";
+
 /// The picture as PNG.
 pub fn png(record: &Record) -> anyhow::Result<Vec<u8>> {
     let path = record.artifacts.first().map(|artifact| plain(&artifact.path)).unwrap_or_default();
@@ -24,7 +28,7 @@ pub fn png(record: &Record) -> anyhow::Result<Vec<u8>> {
         let of = move |group: Group| Block { heading: heading(record, place, &group), bars: all(&group) };
         groups(place).into_iter().map(of)
     };
-    bars::png(&title, &about, &record.places.iter().flat_map(block).collect::<Vec<_>>())
+    bars::png(&title, &about, NOTE, &record.places.iter().flat_map(block).collect::<Vec<_>>())
 }
 
 fn all(group: &Group) -> Vec<Bar> {

@@ -35,6 +35,8 @@ use crate::sys::cache::page_size;
 
 /// A closer look takes at most so many times its limit, where others have the processor for the rest.
 const PATIENCE: u32 = 3;
+/// What a tick may take beyond its budget when a payload has all but come in, which is a few ticks of a launch.
+const SETTLING: Duration = Duration::from_millis(5);
 /// With less of its limit left no further turn is begun.
 const LEAST_TURN: Duration = Duration::from_millis(1);
 
@@ -165,6 +167,10 @@ impl ResidencyProbe {
         self.rotation.judge_one();
         self.rotation.turn(since, deadline);
         let evicted = self.fallen();
+        // That all of a payload is in memory is said by stages, and not before its last pages have been read.
+        if self.rotation.is_nearly_whole() {
+            self.rotation.settle_in_flight(self.deadline(SETTLING));
+        }
         ResidencyReading { evicted, ..self.reading() }
     }
 

@@ -64,6 +64,9 @@ pub const PLACES: u64 = 8;
 /// Places that later trials walk through.
 const PLACES_BETWEEN: u64 = 61;
 
+/// See [`Rotation::is_nearly_whole`].
+const NEARLY_WHOLE: u128 = 980;
+
 /// What came in for so long before a mark may be read-ahead that is not finished.
 const IN_FLIGHT_NS: u64 = 200_000_000;
 
@@ -591,6 +594,14 @@ impl Rotation {
         let settled = chunk.resident == chunk.bytes && file.verdict.cachestat;
         let lane = if settled { Lane::Settled } else { Lane::Moving };
         self.queues[lane as usize].push_back(chunk);
+    }
+
+    /// Whether of the watched bytes that can be seen [`NEARLY_WHOLE`] parts of a thousand or more are in the cache.
+    pub fn is_nearly_whole(&self) -> bool {
+        let seen = || self.files.iter().filter(|file| !file.verdict.is_none());
+        let resident: u64 = seen().map(|file| file.resident).sum();
+        let bytes: u64 = seen().map(|file| file.bytes).sum();
+        resident > 0 && u128::from(resident) * 1000 >= u128::from(bytes) * NEARLY_WHOLE
     }
 
     /// Asks mincore about what cachestat has just seen to come in, as far as there is time: of that, some may still be

@@ -619,6 +619,24 @@ fn at_marks_what_is_still_being_read_does_not_count() {
     assert_eq!(rotation.resident(0), Ok(11_240 * PAGE));
 }
 
+#[test]
+fn what_is_still_being_read_makes_no_payload_whole() {
+    let pages = GIB / PAGE;
+    let file = Simulated::new(pages, [0..pages / 2]);
+    let mut rotation = file.watched(&whole(GIB));
+    assert!(!rotation.is_nearly_whole());
+    file.change(|state| state.in_flight = Ranges::from_iter([pages / 2..pages]));
+    file.tick(&mut rotation);
+    assert!(rotation.is_nearly_whole());
+    rotation.settle_in_flight(Mono(u64::MAX));
+    assert_eq!(rotation.resident(0), Ok(GIB / 2));
+    assert!(!rotation.is_nearly_whole());
+    file.change(|state| (state.present, state.in_flight) = (Ranges::from_iter([0..pages]), Ranges::EMPTY));
+    file.look(&mut rotation);
+    rotation.settle_in_flight(Mono(u64::MAX));
+    assert_eq!(rotation.resident(0), Ok(GIB));
+}
+
 /// A GiB of which all is in memory, as first seen.
 fn seen() -> (Simulated, Rotation, Views) {
     let file = Simulated::new(GIB / PAGE, [0..GIB / PAGE]);

@@ -284,6 +284,12 @@ fn likeness(page: &mut Page, comparison: &Comparison) {
             page.indented(2, &difference(field));
         }
     }
+    let is_unexplained = |subject: &Subject| likeness.of(*subject).any(|field| field.state == State::Unexplained);
+    let declarations: Vec<String> =
+        Subject::ALL.into_iter().filter(is_unexplained).map(|subject| format!("--vary {}", subject.name())).collect();
+    if !declarations.is_empty() {
+        page.indented(2, &format!("what was meant to differ is declared: {}", declarations.join(" ")));
+    }
     let same = |subject: &Subject| likeness.state_of(*subject).is_some_and(|state| state == State::Same);
     let same: Vec<String> = Subject::ALL
         .into_iter()
