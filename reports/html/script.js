@@ -265,10 +265,15 @@
   }
   function marksOver(u) {
     const context = u.ctx, { left, top, width, height } = u.bbox;
+    const x = (t) => u.valToPos(t / 1e9, "x", true);
     context.save();
     context.beginPath();
     context.rect(left, top, width, height);
     context.clip();
+    // Where no sample was taken, lines only join what is at the ends.
+    context.globalAlpha = 0.55;
+    context.fillStyle = colour("paper");
+    for (const [from, to] of data.pauses || []) context.fillRect(x(from), top, x(to) - x(from), height);
     context.fillStyle = colour("mark");
     for (const mark of data.marks) {
       const at = Math.round(u.valToPos(mark.t / 1e9, "x", true)), wide = (mark.stopping ? 2 : 1) * devicePixelRatio;
@@ -346,6 +351,7 @@
     plots.textContent = "";
     shades = [];
     charts = data.panels.map(chart).filter((u) => u !== null);
+    if (data.pauses) plots.append(make("p", { class: "note" }, "pale: no sample in between"));
     place();
   }
 

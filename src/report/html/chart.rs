@@ -19,7 +19,6 @@ use crate::report::plot::{self, series};
 use crate::report::text::plain;
 use crate::run::{Run, Scope};
 use crate::sample::Sample;
-use crate::stage::is_over;
 
 /// Up to so many samples are all kept.
 const WHOLE: usize = 4_000;
@@ -70,6 +69,9 @@ struct Data {
     t: Vec<i64>,
     /// Rows that are no samples: what was held until the end is drawn until the end.
     drawn_only: Vec<usize>,
+    /// Where no sample was taken for many ticks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pauses: Vec<(At, At)>,
     columns: Vec<Column>,
     rates: Vec<Rate>,
     panels: Vec<Panel>,
@@ -188,7 +190,7 @@ pub fn json(run: &Run, table: &StageTable) -> serde_json::Result<String> {
     let samples = in_order(&run.samples);
     let (from, to, end) = plot::view(run, table);
     let marks = marks(table, &samples);
-    let rows = Rows::of(&samples, &marks);
+    let rows = Rows::of(&samples, &marks, series::end(run));
     let rates = rates(run, &rows);
     let data = Data {
         view: (from.0, to.0),
@@ -196,6 +198,7 @@ pub fn json(run: &Run, table: &StageTable) -> serde_json::Result<String> {
         samples: samples.len(),
         kept: rows.kept.len(),
         t: differences(rows.rows.iter().map(|sample| Some(sample.t.0))).into_iter().flatten().collect(),
+        pauses: series::pauses(run).into_iter().take(GAPS).collect(),
         columns: columns(&samples, &rows),
         panels: panels(run, &samples, &rows, &rates),
         rates,
@@ -247,7 +250,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(samples: &[Sample], marks: &[MarkAt]) -> Rows {
+    fn of(samples: &[Sample], marks: &[MarkAt], end: Option<At>) -> Rows {
         let start = samples.partition_point(|sample| sample.t < At(0));
         let mut always: Vec<usize> = marks.iter().flat_map(|mark| mark.row.into_iter().chain([mark.first])).collect();
         always.extend([start, samples.len().saturating_sub(1)]);
@@ -257,10 +260,9 @@ impl Rows {
         for &index in &kept {
             let sample = &samples[index];
             // The slow samples after the stopping event would else show a slope from what was held to nothing.
-            if let Some(last) = rows.last().filter(|last| is_over(sample) && !is_over(last)).cloned() {
-                drawn_only.push(rows.len());
-                rows.push(Sample { t: sample.t, ..last });
-            }
+            let dropped = rows.last().map(|last| series::at_the_end(last, sample, end)).unwrap_or_default();
+            drawn_only.extend(rows.len()..rows.len() + dropped.len());
+            rows.extend(dropped);
             places.push(rows.len());
             rows.push(sample.clone());
         }
@@ -342,7 +344,7 @@ fn rates(run: &Run, rows: &Rows) -> Vec<Rate> {
     RATES
         .into_iter()
         .map(|metric| {
-            let stretches = series::rates(&rows.rows, metric, least);
+            let stretches = series::rates(series::until_the_end(&rows.rows, series::end(run)), metric, least);
             let mut steps = stretches.iter().flat_map(|stretch| {
                 let from = stretch.first().map_or(0, |(t, _)| *t);
                 stretch.iter().map(move |&(t, rate)| (from, t, rate))
@@ -578,7 +580,7 @@ mod tests {
                 sample
             })
             .collect();
-        let rows = Rows::of(&samples, &[]);
+        let rows = Rows::of(&samples, &[], None);
         assert!(rows.kept.len() <= MOST, "{}", rows.kept.len());
         for metric in [Metric::RssBytes, Metric::SwapBytes, Metric::DeviceUsedBytes] {
             for (from, to) in [(0, rows.kept.len() - 1), (17, 18), (100, 103), (1_000, 2_345)] {
@@ -596,7 +598,7 @@ mod tests {
             sample(1, &[(Metric::RssBytes, 7)]),
             sample(9, &[(Metric::RssBytes, 0)]),
         ];
-        let rows = Rows::of(&samples, &[]);
+        let rows = Rows::of(&samples, &[], None);
         assert_eq!((rows.drawn_only.as_slice(), rows.places.as_slice()), (&[2][..], &[0, 1, 3][..]));
         assert_eq!((rows.rows[2].t, rows.rows[2].values.get(Metric::RssBytes)), (At(9), Some(7)));
         assert_eq!(rows.row(2), 3);

@@ -8,7 +8,7 @@ use super::marks::{self, Placement};
 use super::panels::{self, KEY_EM, Key, Looks, Palette, Panel};
 use super::scale::{Quantity, TimeAxis, ValueAxis};
 use super::scene::{self, Colour, Scene, Side, Text, WIDTH};
-use super::series::{self, Stretch};
+use super::series::{self, Path, Stretch};
 use super::{EDGE, LEFT, MANY, RIGHT, both, font, mark_labels};
 use crate::account::{StageRow, reason_of_absence};
 use crate::clock::At;
@@ -226,8 +226,8 @@ fn payloads(scene: &mut Scene, look: Look, panel: Panel, title: &str, names: &[S
     let nothing = known.iter().all(|(_, resident, mapped)| resident.is_empty() && mapped.is_empty());
     panels::grid(scene, axis, &scale, !nothing);
     for (run, resident, mapped) in &known {
-        panels::stroke(scene, axis, &scale, mapped, series::held, Colour(run.colour.0, 0.45), 3);
-        panels::stroke(scene, axis, &scale, resident, panels::straight, run.colour, 5 + run.wider);
+        panels::stroke(scene, axis, &scale, mapped, Path::Held, Colour(run.colour.0, 0.45), 3);
+        panels::stroke(scene, axis, &scale, resident, Path::Straight, run.colour, 5 + run.wider);
     }
     let mut keys: Vec<Key> = names
         .iter()
@@ -249,7 +249,7 @@ fn residents(scene: &mut Scene, look: Look, panel: Panel, title: &str, notes: &m
     let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
     panels::grid(scene, axis, &scale, known.iter().any(|(_, line)| !line.is_empty()));
     for (run, line) in &known {
-        panels::stroke(scene, axis, &scale, line, panels::straight, run.colour, 3 + run.wider);
+        panels::stroke(scene, axis, &scale, line, Path::Straight, run.colour, 3 + run.wider);
     }
     panels::header(scene, panel, &format!("{title}, summed over processes"), Vec::new());
     absent(notes, drawn, panel, Metric::RssBytes, "resident set");

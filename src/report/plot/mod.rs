@@ -101,6 +101,8 @@ pub(super) fn view(run: &Run, table: &StageTable) -> (At, At, At) {
 struct Shown<'run> {
     run: &'run Run,
     samples: Cow<'run, [Sample]>,
+    /// The same, and what processes held until their end.
+    held: Vec<Sample>,
 }
 
 /// From how many samples on thinning is worth its while.
@@ -113,7 +115,8 @@ fn compose(run: &Run, table: &StageTable) -> Scene {
         0..MANY => Cow::from(&run.samples),
         _ => Cow::from(series::thin(&run.samples, |t| axis.x(t))),
     };
-    let shown = Shown { run, samples };
+    let held = series::held_to_the_end(&samples, series::end(run));
+    let shown = Shown { run, samples, held };
     let mut scene = Scene { title: title(run), description: words::gap(table).join(" "), ..Scene::default() };
     scene.rect((0, 0), (WIDTH, scene::HEIGHT), Palette::PAPER);
 

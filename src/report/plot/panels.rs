@@ -2,7 +2,7 @@
 
 use super::scale::{Quantity, TimeAxis, ValueAxis};
 use super::scene::{Colour, Point, Scene, Side, Text};
-use super::series::{self, Stretch};
+use super::series::{self, Path, Stretch};
 use super::{Shown, font, least_interval, never};
 use crate::account::{StageRow, StageTable};
 use crate::metric::{Metric, Values};
@@ -28,6 +28,8 @@ impl Palette {
     pub const BAND: Colour = Colour(0xf6f6f6, 1.0);
     pub const HATCH: Colour = Colour(0xbbbbbb, 1.0);
     pub const VERMILION: Colour = Colour(0xd55e00, 1.0);
+    /// Over what only joins two samples.
+    const FADED: Colour = Colour(0xffffff, 0.55);
     /// Vermilion as a tint: what is mapped and not there.
     const ABSENT_PAYLOAD: Colour = Colour(0xfae0cc, 1.0);
     pub const SKY: Colour = Colour(0x56b4e9, 1.0);
@@ -112,6 +114,9 @@ pub fn draw(scene: &mut Scene, shown: &Shown, table: &StageTable, axis: &TimeAxi
     resident_set(scene, shown, table, axis, next(), &mut notes);
     rates(scene, shown, axis, next(), &FAULTS, &mut notes);
     rates(scene, shown, axis, next(), &READS, &mut notes);
+    for (from, to) in pauses(shown, axis) {
+        panels.iter().for_each(|panel| scene.rect((from, panel.top), (to, panel.bottom - 1), Palette::FADED));
+    }
     Drawn { payload, notes }
 }
 
@@ -124,7 +129,7 @@ fn payload(
     notes: &mut Vec<Text>,
 ) -> ValueAxis {
     use Metric::{MappedBytes, MappedPayloadBytes, PayloadBytes, ResidentPayloadBytes};
-    let samples = &shown.samples;
+    let samples = &shown.held;
     let of = |metric: Metric| move |values: &Values| values.get(metric);
     let total = series::stretches(samples, of(PayloadBytes));
     let mut mapped = series::stretches(samples, of(MappedPayloadBytes));
@@ -141,21 +146,21 @@ fn payload(
     grid(scene, axis, &scale, !(total.is_empty() && mapped.is_empty() && resident.is_empty()));
     let both =
         series::stretches(samples, |values| values.get(ResidentPayloadBytes).and(values.get(MappedPayloadBytes)));
-    fill(scene, axis, &scale, &both, series::held, Palette::ABSENT_PAYLOAD);
-    fill(scene, axis, &scale, &resident, straight, Palette::SKY);
+    fill(scene, axis, &scale, &both, Path::Held, Palette::ABSENT_PAYLOAD);
+    fill(scene, axis, &scale, &resident, Path::Straight, Palette::SKY);
     if !resident.is_empty() {
         for (begin, end) in series::gaps(samples, of(ResidentPayloadBytes)) {
             scene.hatch((axis.x(begin.0), panel.top), (axis.x(end.0), panel.bottom), Palette::HATCH);
         }
     }
-    stroke(scene, axis, &scale, &resident, straight, Palette::BLUE, 3);
+    stroke(scene, axis, &scale, &resident, Path::Straight, Palette::BLUE, 3);
     for stretch in &total {
         for piece in levels(stretch) {
             let (left, y) = (axis.x(piece.0), scale.y(piece.2));
             scene.dashed((left, y), axis.x(piece.1).max(left + 6), Palette::INK, 3);
         }
     }
-    stroke(scene, axis, &scale, &mapped, series::held, Palette::VERMILION, 5);
+    stroke(scene, axis, &scale, &mapped, Path::Held, Palette::VERMILION, 5);
 
     let last = table.last_stage_reached();
     let mut keys = Vec::new();
@@ -206,7 +211,7 @@ fn resident_set(
     notes: &mut Vec<Text>,
 ) {
     use Metric::{RssAnonBytes, RssBytes, RssFileBytes, RssShmemBytes};
-    let samples = &series::held_to_the_end(&shown.samples);
+    let samples = &shown.held;
     let anon = series::stretches(samples, |values| values.get(RssAnonBytes));
     let file = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes]));
     let shmem = series::stretches(samples, |values| stack(values, &[RssAnonBytes, RssFileBytes, RssShmemBytes]));
@@ -222,10 +227,10 @@ fn resident_set(
         }
     }
     // From the highest of the stack down, each over the one before.
-    fill(scene, axis, &scale, &shmem, straight, Palette::PURPLE);
-    fill(scene, axis, &scale, &file, straight, Palette::SKY);
-    fill(scene, axis, &scale, &anon, straight, Palette::GREEN);
-    stroke(scene, axis, &scale, &total, straight, Palette::INK, 3);
+    fill(scene, axis, &scale, &shmem, Path::Straight, Palette::PURPLE);
+    fill(scene, axis, &scale, &file, Path::Straight, Palette::SKY);
+    fill(scene, axis, &scale, &anon, Path::Straight, Palette::GREEN);
+    stroke(scene, axis, &scale, &total, Path::Straight, Palette::INK, 3);
 
     let mut keys = Vec::new();
     let mut entry = |known: &[Stretch], looks, text: &str| {
@@ -291,17 +296,17 @@ fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, note
         .filter(|(_, device)| device.is_counted)
         .map(|(index, _)| index)
         .collect();
-    let held = series::held_to_the_end(&shown.samples);
+    let held = &shown.held;
     // A sample between two answers of a driver has none: it is no gap. What was told holds until the next answer.
     let some = |samples: &[Sample], metric: Metric| {
         let known: Vec<_> = samples.iter().filter(|sample| sample.values.get(metric).is_some()).cloned().collect();
         series::stretches(&known, |values| values.get(metric))
     };
     // Whose memory it is is asked less often than how much is in use: in between it is no more than that.
-    let bounded = series::held_within(&held, DeviceLaunchBytes, DeviceUsedBytes);
+    let bounded = series::held_within(held, DeviceLaunchBytes, DeviceUsedBytes);
     let share = if counted.len() == 1 { some(&bounded, DeviceLaunchBytes) } else { Vec::new() };
     let lines: Vec<(usize, Vec<Stretch>)> = match counted.as_slice() {
-        [one] => vec![(*one, some(&held, DeviceUsedBytes))],
+        [one] => vec![(*one, some(held, DeviceUsedBytes))],
         several => several.iter().map(|index| (*index, vec![of_device(shown, *index)])).collect(),
     };
     let lines: Vec<(usize, Vec<Stretch>)> =
@@ -309,10 +314,10 @@ fn devices(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, note
     let largest = lines.iter().map(|(_, line)| series::largest(line)).fold(series::largest(&share), f64::max);
     let scale = ValueAxis::new(Quantity::Bytes, largest, panel.top, panel.bottom);
     grid(scene, axis, &scale, !(share.is_empty() && lines.is_empty()));
-    fill(scene, axis, &scale, &share, series::held, Palette::GREEN);
+    fill(scene, axis, &scale, &share, Path::Held, Palette::GREEN);
     let mut keys = Vec::new();
     for ((index, line), colour) in lines.iter().zip(DEVICES.iter().cycle()) {
-        stroke(scene, axis, &scale, line, series::held, *colour, 3);
+        stroke(scene, axis, &scale, line, Path::Held, *colour, 3);
         if keys.len() < DEVICES.len() {
             let text = match counted.len() {
                 1 => "in use".to_owned(),
@@ -392,13 +397,14 @@ const READS: Rates = Rates {
 fn rates(scene: &mut Scene, shown: &Shown, axis: &TimeAxis, panel: Panel, what: &Rates, notes: &mut Vec<Text>) {
     let Rates { title, quantity, area, line } = what;
     let least = least_interval(shown.run);
-    let filled = series::rates(&shown.samples, area.metric, least);
-    let stroked = series::rates(&shown.samples, line.metric, least);
+    let samples = series::until_the_end(&shown.held, series::end(shown.run));
+    let filled = series::rates(samples, area.metric, least);
+    let stroked = series::rates(samples, line.metric, least);
     let largest = series::largest(&filled).max(series::largest(&stroked));
     let scale = ValueAxis::new(*quantity, largest, panel.top, panel.bottom);
     let nothing = filled.is_empty() && stroked.is_empty();
     grid(scene, axis, &scale, !nothing);
-    fill(scene, axis, &scale, &filled, series::led, area.colour);
+    fill(scene, axis, &scale, &filled, Path::Led, area.colour);
     stroke_above_zero(scene, axis, &scale, &stroked, line.colour);
     let mut keys = Vec::new();
     if !filled.is_empty() {
@@ -444,33 +450,18 @@ fn levels(stretch: &[(i64, f64)]) -> Vec<(i64, i64, f64)> {
     levels
 }
 
-pub fn straight(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
-    points.to_vec()
-}
-
-pub type Corners = fn(&[(i32, f64)]) -> Vec<(i32, f64)>;
-
 /// The pixels of a stretch, up to the edge of the picture.
-fn pixels(axis: &TimeAxis, scale: &ValueAxis, stretch: &[(i64, f64)], corners: Corners) -> Vec<Point> {
-    // What is just outside keeps the line going to the edge.
-    let first = stretch.partition_point(|(t, _)| *t < axis.from).saturating_sub(1);
-    let last = (stretch.partition_point(|(t, _)| *t <= axis.to) + 1).min(stretch.len());
-    let columns = series::columns(stretch.get(first..last).unwrap_or_default(), |t| axis.x(t));
-    let mut pixels: Vec<Point> = corners(&columns).into_iter().map(|(x, value)| (x, scale.y(value))).collect();
+fn pixels(axis: &TimeAxis, scale: &ValueAxis, stretch: &[(i64, f64)], path: Path) -> Vec<Point> {
+    let within = path.within(stretch, axis.from, axis.to);
+    let columns = series::columns(&within, |t| axis.x(t));
+    let mut pixels: Vec<Point> = path.corners(&columns).into_iter().map(|(x, value)| (x, scale.y(value))).collect();
     pixels.dedup();
     pixels
 }
 
-fn fill(
-    scene: &mut Scene,
-    axis: &TimeAxis,
-    scale: &ValueAxis,
-    stretches: &[Stretch],
-    corners: Corners,
-    colour: Colour,
-) {
+fn fill(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, stretches: &[Stretch], path: Path, colour: Colour) {
     for stretch in stretches {
-        let mut points = pixels(axis, scale, stretch, corners);
+        let mut points = pixels(axis, scale, stretch, path);
         let (Some(&first), Some(&last)) = (points.first(), points.last()) else { continue };
         if first.0 == last.0 {
             // One sample is a moment: a thin bar, so that it is seen.
@@ -489,12 +480,12 @@ pub fn stroke(
     axis: &TimeAxis,
     scale: &ValueAxis,
     stretches: &[Stretch],
-    corners: Corners,
+    path: Path,
     colour: Colour,
     width: u32,
 ) {
     for stretch in stretches {
-        let points = pixels(axis, scale, stretch, corners);
+        let points = pixels(axis, scale, stretch, path);
         match points[..] {
             [] => {}
             [(x, y)] => scene.rect((x - 5, y - 5), (x + 5, y + 5), colour),
@@ -506,7 +497,7 @@ pub fn stroke(
 /// Draws a rate as a line where there is any: along the axis it would look like a second axis.
 fn stroke_above_zero(scene: &mut Scene, axis: &TimeAxis, scale: &ValueAxis, stretches: &[Stretch], colour: Colour) {
     for stretch in stretches {
-        let points = pixels(axis, scale, stretch, series::led);
+        let points = pixels(axis, scale, stretch, Path::Led);
         let mut piece: Vec<Point> = Vec::new();
         for pair in points.windows(2) {
             if pair.iter().all(|point| point.1 == scale.bottom) {
@@ -575,9 +566,16 @@ pub fn header(scene: &mut Scene, panel: Panel, name: &str, keys: Vec<Key>) {
     }
 }
 
+/// Where no sample was taken for many ticks, if that is wide enough to be seen.
+fn pauses(shown: &Shown, axis: &TimeAxis) -> Vec<(i32, i32)> {
+    let pauses = series::pauses(shown.run).into_iter().map(|(from, to)| (axis.x(from.0), axis.x(to.0)));
+    pauses.filter(|(from, to)| to - from > 6).collect()
+}
+
 /// What a look that stands in every panel means.
 pub enum Sign {
     Band,
+    Faded,
     Hatch,
     Span,
 }
@@ -590,10 +588,14 @@ pub fn legend(shown: &Shown, table: &StageTable, axis: &TimeAxis) -> Vec<(Sign, 
         let gaps = series::gaps(samples, |values| values.get(metric));
         is_known && gaps.iter().any(|(begin, end)| axis.x(begin.0) < axis.x(end.0))
     };
-    let hatched = has_gaps(&shown.samples, ResidentPayloadBytes)
-        || has_gaps(&series::held_to_the_end(&shown.samples), RssAnonBytes);
+    let hatched = has_gaps(&shown.samples, ResidentPayloadBytes) || has_gaps(&shown.held, RssAnonBytes);
     let spans = table.reached().any(|row| row.outcome.begin.is_some());
-    let signs = [(hatched, Sign::Hatch, "not known"), (spans, Sign::Span, "a span, from its beginning to its mark")];
+    let faded = !pauses(shown, axis).is_empty();
+    let signs = [
+        (hatched, Sign::Hatch, "not known"),
+        (spans, Sign::Span, "a span, from its beginning to its mark"),
+        (faded, Sign::Faded, "pale: no sample in between"),
+    ];
     let signs = signs.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, sign, text)| (sign, text));
     legend_of_marks(table, axis).into_iter().chain(signs).collect()
 }
@@ -613,6 +615,10 @@ pub fn draw_legend(scene: &mut Scene, (left, baseline): Point, signs: Vec<(Sign,
         let (from, to) = ((x, middle - 9), (x + 36, middle + 9));
         match sign {
             Sign::Band => scene.rect(from, to, Palette::UNCERTAIN),
+            Sign::Faded => {
+                scene.rect(from, to, Palette::SKY);
+                scene.rect(from, to, Palette::FADED);
+            }
             Sign::Hatch => scene.hatch(from, to, Palette::HATCH),
             Sign::Span => scene.rect((from.0, middle - 3), (to.0, middle + 3), Palette::SPAN),
         }

@@ -2,7 +2,9 @@
 //! smallest, the largest and the last, so that no peak is lost however long the run.
 
 use crate::clock::At;
+use crate::event::What;
 use crate::metric::{Metric, Values};
+use crate::run::Run;
 use crate::sample::Sample;
 use crate::stage::is_over;
 
@@ -73,18 +75,76 @@ pub fn kept(samples: &[Sample], column_of: impl Fn(usize) -> i32) -> Vec<usize> 
     kept
 }
 
-/// What processes hold, held until they are gone: before the first sample without any, the last one with some stands
-/// once more. The slow samples after the stopping event would else show a slope from the one to the other.
-pub fn held_to_the_end(samples: &[Sample]) -> Vec<Sample> {
-    let mut held: Vec<Sample> = Vec::with_capacity(samples.len() + 1);
+/// When the launch's last process ended, as far as events tell.
+pub fn end(run: &Run) -> Option<At> {
+    let ends = run.events.iter().filter(|event| matches!(event.what, What::Exit { .. } | What::Gone { .. }));
+    ends.map(|event| event.at).max()
+}
+
+/// What processes hold, held until they are gone: between the last sample with any and the first without, what is drawn
+/// [`at_the_end`]. The slow samples after the stopping event would else show a slope from the one to the other.
+pub fn held_to_the_end(samples: &[Sample], end: Option<At>) -> Vec<Sample> {
+    let mut held: Vec<Sample> = Vec::with_capacity(samples.len() + 2);
     for sample in samples {
-        let before = held.last().filter(|before| is_over(sample) && !is_over(before));
-        if let Some(last) = before.map(|before| Sample { t: sample.t, ..before.clone() }) {
-            held.push(last);
-        }
+        let dropped = held.last().map(|before| at_the_end(before, sample, end)).unwrap_or_default();
+        held.extend(dropped);
         held.push(sample.clone());
     }
     held
+}
+
+/// What is drawn between the last sample of living processes and the first of none, and is no sample: what they held, once
+/// more at their end, and there nothing. Where the end is not known to be between the two, it is at the second.
+/// What is not theirs is as it would be without: their files in memory on the straight line between the two, the rest as
+/// before. Counters, which end with them, have their last values.
+pub fn at_the_end(before: &Sample, after: &Sample, end: Option<At>) -> Vec<Sample> {
+    if is_over(before) || !is_over(after) {
+        return Vec::new();
+    }
+    let at = end.filter(|end| before.t < *end && *end <= after.t).unwrap_or(after.t);
+    let mut last = Sample { t: at, ..before.clone() };
+    for metric in Metric::counters() {
+        last.values.set(metric, after.values.get(metric));
+    }
+    let resident = |sample: &Sample| Some(sample.values.get(Metric::ResidentPayloadBytes)? as f64);
+    let joined = resident(before)
+        .zip(resident(after))
+        .map(|(from, to)| between((before.t.0, from), (after.t.0, to), at.0).round() as u64);
+    last.values.set(Metric::ResidentPayloadBytes, joined);
+    if at == after.t {
+        return vec![last];
+    }
+    let mut nothing = Sample { t: at, ..after.clone() };
+    for metric in [Metric::PayloadBytes, Metric::ResidentPayloadBytes, Metric::DeviceUsedBytes] {
+        nothing.values.set(metric, last.values.get(metric));
+    }
+    vec![last, nothing]
+}
+
+/// Samples as far as something lived, for what is drawn of the time that led to a sample: nothing leads beyond the end.
+pub fn until_the_end(held: &[Sample], end: Option<At>) -> &[Sample] {
+    let alive = held.iter().rposition(|sample| !is_over(sample));
+    match alive.zip(end) {
+        Some((last, end)) if held[last].t == end => &held[..=last],
+        _ => held,
+    }
+}
+
+/// The value at a time on the straight line between two points.
+fn between((from, value): (i64, f64), (to, next): (i64, f64), t: i64) -> f64 {
+    let done = t.saturating_sub(from) as f64 / (to.saturating_sub(from) as f64).max(1.0);
+    value + (next - value) * done.clamp(0.0, 1.0)
+}
+
+/// After more ticks than that without a sample, it is no matter of a late one.
+const PAUSE: u64 = 10;
+
+/// The spans far longer than the tick asked for over which no sample was taken, as after the stopping event: lines there
+/// only join what is at their ends.
+pub fn pauses(run: &Run) -> Vec<(At, At)> {
+    let least = i64::try_from(run.meta.interval_ns.saturating_mul(PAUSE)).unwrap_or(i64::MAX).max(1);
+    let pairs = run.samples.windows(2).map(|pair| (pair[0].t, pair[1].t));
+    pairs.filter(|(from, to)| to.0.saturating_sub(from.0) > least).collect()
 }
 
 /// A part of a whole, of which the samples know less often than of the whole: where one of them knows the whole alone, the
@@ -163,8 +223,22 @@ pub fn rates(samples: &[Sample], counter: Metric, least: i64) -> Vec<Stretch> {
     for stretch in stretches(samples, |values| values.get(counter)) {
         let mut steps: Stretch = Vec::new();
         let mut begin = stretch[0];
-        for &(t, value) in &stretch[1..] {
+        for (index, &(t, value)) in stretch.iter().enumerate().skip(1) {
             if t.saturating_sub(begin.0) < least.max(1) {
+                // What is left over at the end belongs to the last interval.
+                let rest = index + 1 == stretch.len() && t > begin.0 && value >= begin.1;
+                if let Some(from) = steps.len().checked_sub(2).filter(|_| rest).and_then(|place| steps.get(place))
+                    && let Some(last) = steps.last().copied()
+                {
+                    let grown = last.1 * (last.0.saturating_sub(from.0) as f64 / 1e9) + (value - begin.1);
+                    let rate = grown / (t.saturating_sub(from.0) as f64 / 1e9);
+                    let first = steps.len() == 2;
+                    steps.pop();
+                    steps.push((t, rate));
+                    if first {
+                        steps[0].1 = rate;
+                    }
+                }
                 continue;
             }
             if value < begin.1 {
@@ -220,8 +294,49 @@ pub fn columns(stretch: &[(i64, f64)], x: impl Fn(i64) -> i32) -> Vec<(i32, f64)
     thinned
 }
 
+/// How a value leads to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    Straight,
+    /// It holds until the next.
+    Held,
+    /// It is of the time that led to it.
+    Led,
+}
+
+impl Path {
+    /// The corners of a line through points.
+    pub fn corners(self, points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+        match self {
+            Path::Straight => points.to_vec(),
+            Path::Held => held(points),
+            Path::Led => led(points),
+        }
+    }
+
+    /// What of a stretch lies between two times. A line that goes on beyond is cut there: what comes later is not drawn
+    /// at the edge.
+    pub fn within(self, stretch: &[(i64, f64)], from: i64, to: i64) -> Stretch {
+        let first = stretch.partition_point(|(t, _)| *t < from);
+        let last = stretch.partition_point(|(t, _)| *t <= to).max(first);
+        let cut = |index: usize, t: i64| {
+            let (before, after) = (*stretch.get(index.checked_sub(1)?)?, *stretch.get(index)?);
+            let value = match self {
+                Path::Straight => between(before, after, t),
+                Path::Held => before.1,
+                Path::Led => after.1,
+            };
+            Some((t, value))
+        };
+        let begin = cut(first, from).filter(|_| stretch.get(first).is_some_and(|(t, _)| *t > from));
+        let inside = stretch.get(first..last).unwrap_or_default();
+        let end = cut(last, to).filter(|_| stretch.get(last.wrapping_sub(1)).is_some_and(|(t, _)| *t < to));
+        begin.into_iter().chain(inside.iter().copied()).chain(end).collect()
+    }
+}
+
 /// The corners of a line that keeps each value until the next one.
-pub fn held(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+fn held(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
     let mut corners: Vec<(i32, f64)> = Vec::with_capacity(points.len() * 2);
     for &(x, value) in points {
         if let Some(&(_, before)) = corners.last()
@@ -235,7 +350,7 @@ pub fn held(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
 }
 
 /// The corners of a line in which each value holds back to the one before: a rate is that of the time that led to it.
-pub fn led(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
+fn led(points: &[(i32, f64)]) -> Vec<(i32, f64)> {
     let mut corners: Vec<(i32, f64)> = Vec::with_capacity(points.len() * 2);
     for &(x, value) in points {
         if let Some(&(before, last)) = corners.last()
@@ -267,6 +382,28 @@ mod tests {
         let figure = |values: &Values| values.get(Metric::MinorFaults);
         assert_eq!(stretches(&samples, figure), [vec![(0, 1.0)], vec![(3, 4.0), (4, 5.0)]]);
         assert_eq!(gaps(&samples, figure), [(At(0), At(3)), (At(4), At(5))]);
+    }
+
+    #[test]
+    fn a_line_is_cut_at_the_edge() {
+        let stretch = [(0, 4.0), (10, 8.0), (20, 0.0)];
+        assert_eq!(Path::Held.within(&stretch, 5, 15), [(5, 4.0), (10, 8.0), (15, 8.0)]);
+        assert_eq!(Path::Straight.within(&stretch, 5, 15), [(5, 6.0), (10, 8.0), (15, 4.0)]);
+        assert_eq!(Path::Led.within(&stretch, 5, 15), [(5, 8.0), (10, 8.0), (15, 0.0)]);
+        assert_eq!(Path::Held.within(&stretch, 0, 20), stretch);
+        assert_eq!(Path::Held.within(&stretch, 12, 15), [(12, 8.0), (15, 8.0)]);
+        assert_eq!(Path::Held.within(&stretch, 21, 30), []);
+        assert_eq!(Path::Held.within(&stretch, -9, -1), []);
+    }
+
+    #[test]
+    fn what_is_left_at_the_end_belongs_to_the_last_interval() {
+        let second = 1_000_000_000;
+        let samples = samples(&[(0, Some(0)), (second, Some(10)), (2 * second, Some(20)), (5 * second / 2, Some(60))]);
+        assert_eq!(
+            rates(&samples, Metric::MinorFaults, second),
+            [vec![(0, 10.0), (second, 10.0), (5 * second / 2, 50.0 / 1.5)]]
+        );
     }
 
     #[test]

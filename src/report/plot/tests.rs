@@ -161,9 +161,38 @@ fn what_processes_hold_is_held_to_their_end() {
     over.t = At(before.t.0 + 1_000_000_000);
     over.values.set(Metric::Processes, 0);
     over.values.set(Metric::RssBytes, 0);
-    let held = series::held_to_the_end(&[before.clone(), over.clone(), over.clone()]);
+    let held = series::held_to_the_end(&[before.clone(), over.clone(), over.clone()], None);
     let rss = series::stretches(&held, |values| values.get(Metric::RssBytes));
     assert_eq!(rss, [vec![(before.t.0, 77.0), (over.t.0, 77.0), (over.t.0, 0.0), (over.t.0, 0.0)]]);
+
+    // Where the end is known, they hold it until then, and nothing is drawn of them later.
+    let end = At(before.t.0 + 600_000_000);
+    before.values.set(Metric::ResidentPayloadBytes, 1_000);
+    over.values.set(Metric::ResidentPayloadBytes, 0);
+    before.values.set(Metric::MinorFaults, 5);
+    over.values.set(Metric::MinorFaults, 11);
+    let held = series::held_to_the_end(&[before.clone(), over.clone()], Some(end));
+    let of = |metric: Metric| series::stretches(&held, |values| values.get(metric)).remove(0);
+    assert_eq!(of(Metric::RssBytes), [(before.t.0, 77.0), (end.0, 77.0), (end.0, 0.0), (over.t.0, 0.0)]);
+    let resident = [(before.t.0, 1_000.0), (end.0, 400.0), (end.0, 400.0), (over.t.0, 0.0)];
+    assert_eq!(of(Metric::ResidentPayloadBytes), resident);
+    let rates = series::rates(series::until_the_end(&held, Some(end)), Metric::MinorFaults, 1);
+    assert_eq!(rates, [vec![(before.t.0, 10.0), (end.0, 10.0)]]);
+}
+
+/// Where no sample was taken for long, the picture says so.
+#[test]
+fn a_pause_is_pale() {
+    const WORDS: &str = "pale: no sample in between";
+    let (mut run, _) = load("lazy");
+    let tick = i64::try_from(run.meta.interval_ns).unwrap();
+    assert!(series::pauses(&run).is_empty());
+    assert!(!svg(&run, &table(&run)).unwrap().contains(WORDS));
+    let at = run.samples[100].t;
+    run.samples.retain(|sample| sample.t <= at || sample.t.0 > at.0 + 20 * tick);
+    let next = run.samples.iter().find(|sample| sample.t > at).unwrap().t;
+    assert_eq!(series::pauses(&run), [(at, next)]);
+    assert!(svg(&run, &table(&run)).unwrap().contains(WORDS));
 }
 
 /// A minute of steady state behind a stopping event of the first second does not squeeze the way to it; the end, which
