@@ -60,6 +60,9 @@ pub struct Beside<'a> {
     pub values: Option<&'a Values>,
 }
 
+/// So many stages of a folder have a mark: no run records as many, and a forged one would take its reader's time.
+const MOST_STAGES: usize = 16_384;
+
 /// What became of each stage, in the stage file's order, then of those that only a notification named, in order of
 /// time; from the recorded marks and whatever else explains their lack.
 ///
@@ -71,6 +74,7 @@ pub fn outcomes(stages: &StageFile, events: &[Event], beside: Beside) -> Vec<Out
     let mut known: BTreeSet<&str> = BTreeSet::new();
     for event in &events[marked_from..] {
         if let What::Mark(mark) = &event.what
+            && known.len() < MOST_STAGES
             && known.insert(&mark.stage)
         {
             marks.push((event.at, event.uncertainty_ns, mark));
