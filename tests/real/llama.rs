@@ -29,7 +29,8 @@ fn the_server_answers_503_until_it_has_loaded() {
     assert!(outcomes.iter().any(|outcome| outcome.starts_with("status 503")), "{outcomes:?}");
 
     // All of it is mapped, shared, and stays so; by MAP_POPULATE it is there when the mapping is.
-    for stage in ["module_populated", "ready", "first_response"] {
+    let stages = ["module_populated", "ready", "first_response"];
+    for stage in stages.into_iter().filter(|stage| !launch.was_overtaken(stage)) {
         assert_eq!(launch.at(stage, "mapped_payload_bytes"), payload.gguf, "{stage}");
         assert!(launch.at(stage, "resident_payload_bytes") >= payload.gguf - payload.gguf / 20, "{stage}");
     }

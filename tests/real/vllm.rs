@@ -34,7 +34,7 @@ fn assert_loaded_in_a_grandchild(launch: &Launch, payload: u64) {
     let generations = launch.mapping_generations();
     assert!(generations.contains(&2), "mapped in generations {generations:?}");
     assert!(launch.at("first_response", "peak_mapped_payload_bytes_low") > 0);
-    for stage in ["engine_ready", "ready", "first_response"] {
+    for stage in ["engine_ready", "ready", "first_response"].into_iter().filter(|stage| !launch.was_overtaken(stage)) {
         assert_eq!(launch.at(stage, "mapped_bytes"), 0, "{stage}");
     }
     assert!(launch.at("first_response", "resident_payload_bytes") >= payload - payload / 20);
