@@ -257,27 +257,32 @@ static ROOT: AtomicI32 = AtomicI32::new(0);
 static ABORT_IS_TOLD: AtomicBool = AtomicBool::new(false);
 static ADDRESSES_ARE_LIMITED: AtomicBool = AtomicBool::new(false);
 
-const ABORTED: &str = "stagemark: the profiler fails by this; the command goes on, and was not harmed\n";
-const ABORTED_UNDER_A_LIMIT: &str = "stagemark: the profiler fails by this; the command goes on, and was not harmed: the \
-                                     address space (RLIMIT_AS) is limited; raise it: ulimit -v unlimited\n";
+const ABORTED: &str = "stagemark: the profiler fails by this; the command goes on, and was not harmed";
+const ABORTED_AFTER: &str = "stagemark: the profiler fails by this; the command had ended, and the status is its own";
+const UNDER_A_LIMIT: &str = ": the address space (RLIMIT_AS) is limited; raise it: ulimit -v unlimited";
 
 /// Makes an abort (an allocation refused, a stack overflowed) in any thread but the main one wait until the exit status
 /// is known, and end the process with it then: the command's status is worth more than a core dump of the profiler.
 /// An abort of the main thread ends the process as ever, until the status is known or the command is
 /// ([`await_on_abort`]).
 ///
-/// What is said of it, beside the runtime's own words, is that the command goes on, and which limit may be behind it.
+/// What is said of it, beside the runtime's own words, is that the command goes on, or had ended, and which limit may be
+/// behind it.
 pub fn outlive_aborts() {
     let limited = getrlimit(Resource::RLIMIT_AS).is_ok_and(|(soft, _)| soft != RLIM_INFINITY);
     ADDRESSES_ARE_LIMITED.store(limited, SeqCst);
     extern "C" fn on_abort(_signal: libc::c_int) {
-        let root = ROOT.load(SeqCst);
-        if root > 0 && !ABORT_IS_TOLD.swap(true, SeqCst) {
-            let told = if ADDRESSES_ARE_LIMITED.load(SeqCst) { ABORTED_UNDER_A_LIMIT } else { ABORTED };
-            // SAFETY: write(2) may be called in a signal handler, and only reads what is as long as the program lives.
-            unsafe { libc::write(libc::STDERR_FILENO, told.as_ptr().cast(), told.len()) };
-        }
         loop {
+            // Looked at each time: a thread may fail while the command is being started.
+            if ROOT.load(SeqCst) > 0 && !ABORT_IS_TOLD.swap(true, SeqCst) {
+                let what = if EXIT_STATUS.load(SeqCst) < 0 { ABORTED } else { ABORTED_AFTER };
+                let why = if ADDRESSES_ARE_LIMITED.load(SeqCst) { UNDER_A_LIMIT } else { "" };
+                for part in [what, why, "\n"] {
+                    // SAFETY: write(2) may be called in a signal handler, and only reads what is as long as the program
+                    // lives.
+                    unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+                }
+            }
             let status = EXIT_STATUS.load(SeqCst);
             // SAFETY: each of these calls may be made in a signal handler (signal-safety(7)), and none touches memory.
             // A handler that returns lets abort(3) go on.
