@@ -21,7 +21,7 @@ pub fn png(record: &Record) -> anyhow::Result<Vec<u8>> {
         _ => "the finished repeats".to_owned(),
     };
     let about = format!(
-        "time to copy {} of tensors; the median of {repeats}, their extremes as a line; warm ways dark, cold ones light",
+        "time to copy {} of tensors; the median of {repeats}, their extremes as a line; warm ways dark, cold ones light, heap orange",
         units::bytes(record.tensors.bytes),
     );
     let block = |place| {

@@ -1,5 +1,7 @@
 //! Every figure at every shared stage: a row a figure, an arm a column, and how it stands to the first arm's.
 
+use std::fmt::Display;
+
 use super::super::markup::{Cell, Html, Table};
 use super::runs;
 use crate::compare::{Comparison, Figure, Judged, Stage};
@@ -106,20 +108,19 @@ pub fn exact(figure: &Figure, arm: usize) -> String {
 
 /// The difference and the ratio, or between what they lie.
 fn apart(judged: &Judged) -> Option<String> {
-    let difference = match (judged.difference, judged.difference_low, judged.difference_high) {
-        (Some(difference), ..) => Some(format!("difference {difference}")),
-        (None, Some(low), Some(high)) => Some(format!("difference {low} to {high}")),
-        (None, Some(low), None) => Some(format!("difference at least {low}")),
-        (None, None, Some(high)) => Some(format!("difference at most {high}")),
+    let difference = told("difference", judged.difference, judged.difference_low, judged.difference_high);
+    let ratio = told("ratio", judged.ratio, judged.ratio_low, judged.ratio_high);
+    let both: Vec<String> = difference.into_iter().chain(ratio).collect();
+    (!both.is_empty()).then(|| both.join(", "))
+}
+
+/// A figure, or what is known of it.
+fn told<T: Display>(name: &str, exact: Option<T>, low: Option<T>, high: Option<T>) -> Option<String> {
+    match (exact, low, high) {
+        (Some(exact), ..) => Some(format!("{name} {exact}")),
+        (None, Some(low), Some(high)) => Some(format!("{name} {low} to {high}")),
+        (None, Some(low), None) => Some(format!("{name} at least {low}")),
+        (None, None, Some(high)) => Some(format!("{name} at most {high}")),
         (None, None, None) => None,
-    };
-    let ratio = match (judged.ratio, judged.ratio_low, judged.ratio_high) {
-        (Some(ratio), ..) => Some(format!("ratio {ratio}")),
-        (None, Some(low), Some(high)) => Some(format!("ratio {low} to {high}")),
-        (None, Some(low), None) => Some(format!("ratio at least {low}")),
-        (None, None, Some(high)) => Some(format!("ratio at most {high}")),
-        (None, None, None) => None,
-    };
-    let told: Vec<String> = difference.into_iter().chain(ratio).collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    }
 }
