@@ -66,12 +66,25 @@ pub fn ended(child: &mut Child) -> std::process::ExitStatus {
             return status;
         }
         if begun.elapsed() > LIMIT {
+            let at = waiting_at(child.id() as i32);
             let _ = child.kill();
             let _ = child.wait();
-            panic!("did not end within {LIMIT:?}");
+            panic!("did not end within {LIMIT:?}: {at}");
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// What each thread of a process and of its children waits in, for a failure that shows once in many runs.
+fn waiting_at(pid: i32) -> String {
+    let mut told = String::new();
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let read = |name| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default().trim().to_owned();
+        told += &format!("\n{pid} {}: {} ({})", read("comm"), read("wchan"), read("syscall"));
+        let children = read("children");
+        told.extend(children.split_whitespace().filter_map(|child| child.parse().ok()).map(waiting_at));
+    }
+    told
 }
 
 /// Looks again and again until something is so; fails after [`LIMIT`].
